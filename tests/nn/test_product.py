@@ -1,4 +1,4 @@
-"""The compiled core's product against that of convolutions of real numbers, which torch differentiates."""
+"""The product of signs, the core's and torch's, against convolutions of real numbers that torch derives."""
 
 import os
 import subprocess
@@ -15,9 +15,22 @@ from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS
 from bitfactor.runtime import instruction_sets
 
 
+def without_core(patch):
+    """Let torch multiply signs, as on a GPU."""
+    patch.setattr("bitfactor.nn.product._is_of_core", lambda x, V: False)
+
+
+@pytest.fixture(params=["core", "torch"])
+def product(request, monkeypatch):
+    """Let the compiled core multiply signs, or torch."""
+    if request.param == "torch":
+        without_core(monkeypatch)
+    return request.param
+
+
 @pytest.fixture
 def plainly(monkeypatch):
-    """Return what a function gives where the compiled core takes nothing."""
+    """Return what a function gives where real numbers are multiplied, step by step."""
 
     def plainly(run):
         with monkeypatch.context() as patch:
@@ -84,20 +97,24 @@ def convolutions(draw):
     return layer, torch.randn(draw(st.integers(1, 3)), per_group * groups, *size), draw(st.booleans())
 
 
-@given(convolutions())
-def test_sums_and_gradients_of_integers_are_the_same_bits(drawn):
+@pytest.mark.parametrize("core", [True, False])
+@given(drawn=convolutions())
+def test_sums_and_gradients_of_integers_are_the_same_bits(core, drawn):
     layer, x, last = drawn
     with torch.no_grad():
         layer.scale.alpha.copy_(2.0 ** integers(layer.scale.alpha.shape, 2))
         layer.scale.alpha[::3].neg_()
     x = x.contiguous(memory_format=torch.channels_last) if last else x
     gradient = integers(layer(x).shape)
-    y, gradients = run(layer, x, gradient)
+    with pytest.MonkeyPatch.context() as patch:
+        if not core:
+            without_core(patch)
+        y, gradients = run(layer, x, gradient)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bitfactor.nn.layer.takes", lambda x, V: False)
         expected, of_plain = run(layer, x, gradient)
     assert torch.equal(y, expected)
-    assert y.stride() == expected.stride()
+    assert y.stride() == expected.stride() or not core
     for found, wanted in zip(gradients, of_plain, strict=True):
         assert torch.equal(found, wanted)
 
@@ -105,7 +122,7 @@ def test_sums_and_gradients_of_integers_are_the_same_bits(drawn):
 @pytest.mark.parametrize("activation", ACTIVATION_ESTIMATORS)
 @pytest.mark.parametrize("weight", WEIGHT_ESTIMATORS)
 @pytest.mark.parametrize("scale", ["none", "analytic", "learned"])
-def test_every_estimator_and_scale(plainly, took, activation, weight, scale):
+def test_every_estimator_and_scale(product, plainly, took, activation, weight, scale):
     estimators = {"weight_estimator": weight, "activation_estimator": activation}
     layer = BinaryConv2d(40, 24, 3, padding=1, scale=scale, input_scale=True, **estimators)
     x, gradient = torch.randn(2, 40, 7, 6), torch.randn(2, 24, 7, 6)
@@ -124,7 +141,7 @@ def test_every_estimator_and_scale(plainly, took, activation, weight, scale):
         (BinaryConv2d(8, 16, 3, padding="same"), (2, 8, 5, 5)),
     ],
 )
-def test_other_layers_that_it_takes(plainly, took, layer, shape):
+def test_other_layers_that_it_takes(product, plainly, took, layer, shape):
     x = torch.randn(shape)
     found, expected = run(layer, x), plainly(lambda: run(layer, x))
     assert took.calls == 1
@@ -140,10 +157,9 @@ def test_other_layers_that_it_takes(plainly, took, layer, shape):
         (BinaryConv2d(4, 8, 3, padding=1, padding_mode="reflect"), torch.randn(1, 4, 5, 5)),
         (BinaryConv2d(4, 8, 2, padding="same"), torch.randn(1, 4, 5, 5)),
         (BinaryConv2d(4, 8, 3), torch.randn(4, 5, 5)),
-        (BinaryConv2d(4, 8, 3).double(), torch.randn(1, 4, 5, 5).double()),
     ],
 )
-def test_what_it_does_not_take_torch_multiplies(took, layer, x):
+def test_what_it_does_not_take_is_multiplied_step_by_step(took, layer, x):
     assert run(layer, x)[0].isfinite().all()
     assert took.calls == 0
 
@@ -175,6 +191,20 @@ def test_the_bits_do_not_depend_on_threads_or_instruction_set(monkeypatch):
                 torch.set_num_threads(threads)
 
 
+def test_float64_is_multiplied_by_torch(plainly, took):
+    layer, x = BinaryConv2d(4, 8, 3).double(), torch.randn(1, 4, 5, 5).double()
+    torch.testing.assert_close(run(layer, x), plainly(lambda: run(layer, x)), rtol=1e-12, atol=1e-12)
+    assert took.calls == 1
+
+
+def test_core_and_torch_round_alike_where_sums_fit(monkeypatch):
+    layer, x = BinaryConv2d(24, 16, 3, padding=1, latent="none"), torch.randn(2, 24, 9, 9).bfloat16()
+    expected = run(layer, x)
+    without_core(monkeypatch)
+    assert all(torch.equal(a, b) for a, b in zip(run(layer, x)[1], expected[1], strict=True))
+    assert torch.equal(run(layer, x)[0], expected[0])
+
+
 @pytest.mark.parametrize("where", ["input", "weight"])
 def test_no_number_reaches_the_output(where):
     layer, x = BinaryConv2d(8, 8, 3, latent="none"), torch.randn(1, 8, 5, 5)
@@ -183,9 +213,10 @@ def test_no_number_reaches_the_output(where):
     assert layer(x).isnan().all()
 
 
-def test_signs_of_zeros_denormals_and_infinities(plainly):
-    values = torch.tensor([0.0, -0.0, 1e-45, -1e-45, torch.inf, -torch.inf, 1.0, -1.0])
-    layer = BinaryLinear(8, 4, latent="none", scale="none", bias=False)
+def test_signs_of_zeros_denormals_infinities_and_of_what_is_next_to_one(product, plainly):
+    one, most = 1 + 2**-23, 1 - 2**-24
+    values = torch.tensor([0, -0.0, 1e-45, -1e-45, torch.inf, -torch.inf, 1, -1, one, -one, most, -most])
+    layer = BinaryLinear(12, 4, latent="none", scale="none", bias=False)
     with torch.no_grad():
         layer.latent.weight.copy_(torch.stack([values, values.flip(0), 2 * values, values.roll(1)]))
     assert torch.equal(layer(values), plainly(lambda: layer(values)))
@@ -193,7 +224,10 @@ def test_signs_of_zeros_denormals_and_infinities(plainly):
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_a_bit_is_kept_where_an_activation_was():
+@pytest.mark.parametrize(
+    ("product", "bits", "of_weight"), [("core", 2, 2), ("torch", 8, 16)], indirect=["product"]
+)
+def test_two_bits_or_a_byte_are_kept_where_an_activation_was(product, bits, of_weight):
     model = nn.Sequential(*(BinaryConv2d(64, 64, 3, padding=1, latent="none", bias=False) for _ in range(3)))
     kept = {}
 
@@ -205,7 +239,7 @@ def test_a_bit_is_kept_where_an_activation_was():
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(x)
     weights = 3 * 64 * 64 * 9
-    assert sum(kept.values()) <= 3 * 2 * x.numel() / 8 + weights / 4 + 3 * 4 * 64
+    assert 8 * sum(kept.values()) <= 3 * x.numel() * bits + weights * of_weight + 3 * 32 * 64
 
 
 def test_without_the_core_a_line_says_so_and_torch_multiplies():

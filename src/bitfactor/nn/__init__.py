@@ -6,6 +6,7 @@ from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv
 from bitfactor.nn.conv_transpose import BinaryConvTranspose, BinaryConvTranspose1d, BinaryConvTranspose2d
 from bitfactor.nn.layer import BinaryLayer, binary_layers, merge_
 from bitfactor.nn.normalise import MaxPool2d
+from bitfactor.nn.product import sign
 from bitfactor.nn.scale import (
     AnalyticScale,
     LearnedMapScale,
@@ -23,7 +24,6 @@ from bitfactor.nn.sign import (
     SignWeight,
     anneal_,
     register_estimator,
-    sign,
     straight_through,
 )
 from bitfactor.nn.transform import register_weight_transform

@@ -1,22 +1,39 @@
-"""The product of signs on a CPU by the compiled core: exact sums, and one bit kept of what backward needs.
+"""The product of signs, and the least that backward needs of it: bits on a CPU, bytes elsewhere.
 
 y = alpha (sign(x) (*) sign(V)), with gradients straight through both signs. Backward needs the two signs and
 the masks of the estimators, all bits; and since y = alpha s with s linear in sign(V),
 
     dL/dalpha_o = <dL/ds_o, s_o> = <dL/dB_o, B_o>,    B = sign(V),    dL/dV = alpha dL/dB,
 
-where dL/dB is the weight's gradient for alpha = 1: neither y nor s is kept. The sums are integers, the same
-as those of a convolution of real numbers and as those of the exported file. The two products of backward are
+where dL/dB is the weight's gradient for alpha = 1: neither y nor s is kept. The two products of backward are
 torch's own, in the type of y.
+
+On a CPU the compiled core multiplies packed signs. Its sums are integers, the same as those of a convolution
+of real numbers and as those of the exported file. Elsewhere the sums are torch's.
 """
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bitfactor.decompositions import compiled
+
+
+def sign(x: Tensor) -> Tensor:
+    """Return -1 where x <= 0 and +1 where x > 0 (equation 1), in x's type; no gradient flows.
+
+    0.0, -0.0 and negative denormals give -1. NaN has no sign and stays NaN, so that it reaches the loss.
+
+    Example
+    -------
+    >>> sign(torch.tensor([-2.0, -0.0, 0.0, 0.5]))
+    tensor([-1., -1., -1.,  1.])
+    """
+    # (.., 0] goes to -1, (0, ..) to 1, in three vectorised passes; torch.where is an order slower on a CPU.
+    return F.threshold(x.clamp(max=1).ceil_(), 0, -1, inplace=True)
 
 
 class Masks(NamedTuple):
@@ -39,22 +56,32 @@ _NO_PADDING = Geometry()
 
 
 def takes(x: Tensor, V: Tensor) -> bool:
+    """Return whether `binary_conv2d` multiplies these: floating point, and not followed but to compile."""
+    compiling = torch.compiler.is_compiling()
+    return (
+        isinstance(x, Tensor)
+        and (not torch.compiler.is_exporting() if compiling else not compiled.is_followed())
+        and x.is_floating_point()
+        and x.device == V.device
+        and x.numel() > 0
+    )
+
+
+def _is_of_core(x: Tensor, V: Tensor) -> bool:
     """Return whether the compiled core multiplies these: on a CPU, float32 or bfloat16, V float32."""
     return (
         compiled.available()
-        and isinstance(x, Tensor)
         and x.device.type == "cpu"
         and (torch.compiler.is_compiling() or compiled.takes(x, V))
         and V.dtype == torch.float32
         and _type_of_product(x) in (torch.float32, torch.bfloat16)
         and x.dtype in (torch.float32, torch.bfloat16)
-        and x.numel() > 0
-        and not torch.compiler.is_exporting()
     )
 
 
 def _type_of_product(x: Tensor) -> torch.dtype:
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def binary_conv2d(
@@ -62,16 +89,54 @@ def binary_conv2d(
 ) -> Tensor:
     """Return alpha (sign(x) (*) sign(V)), (N, C, H, W) and (O, C / groups, kh, kw) to (N, O, H', W').
 
-    Padding adds nothing to a sum. With a NaN in x or V all of y is NaN.
+    Padding adds nothing to a sum. A NaN in x or V reaches y: all of it where the compiled core multiplies.
 
     Example
     -------
     >>> y = binary_conv2d(x, V, None, Masks(input=True, weight=True), Geometry(padding=(1, 1)))
     """
-    scale = V.new_ones(V.shape[0]) if alpha is None else alpha.float().contiguous()
+    scale = V.new_ones(V.shape[0]) if alpha is None else alpha
+    if not _is_of_core(x, V):
+        return _OfBytes.apply(x, V, scale, masks, geometry)  # type: ignore[no-any-return, no-untyped-call]
+    scale = scale.float().contiguous()
     bfloat16 = _type_of_product(x) == torch.bfloat16
     y: Tensor = _forward(x, V.contiguous(), scale, *geometry, [*masks, bfloat16])[0]
     return y
+
+
+class _OfBytes(torch.autograd.Function):
+    """As the compiled core, of torch's operations: a byte is kept of an input's sign and mask."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, V: Tensor, alpha: Tensor, masks: Masks, geometry: Geometry) -> Tensor:
+        dtype = _type_of_product(x)
+        inside = x.clamp(-1, 1)
+        S, B = F.threshold(inside.ceil(), 0, -1, inplace=True), sign(V)
+        # 1 and -1, and 2 and -2 where the gradient is masked: there abs(x) >= 1, and trunc has the sign.
+        byte = (S + inside.trunc_() if masks.input else S).to(torch.int8)
+        passes = V.abs() <= 1 if masks.weight else None
+        ctx.save_for_backward(byte, B.to(torch.int8), passes, alpha)
+        ctx.masks, ctx.geometry, ctx.x_type = masks, geometry, x.dtype
+        y = F.conv2d(S.to(dtype), B.to(dtype), None, *geometry)
+        return (y * alpha.view(-1, 1, 1)).to(dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        byte, B, passes, alpha = ctx.saved_tensors
+        stride, padding, dilation, groups = ctx.geometry
+        of_x, *of_weight = ctx.needs_input_grad[:3]
+        S = (byte.sign() if ctx.masks.input else byte).to(gradient.dtype)
+        filters, window = alpha.view(-1, 1, 1, 1), (stride, padding, dilation, False, [0, 0], groups)
+        for_x, for_B, _ = torch.ops.aten.convolution_backward(
+            gradient, S, (B * filters).to(gradient.dtype), None, *window, [of_x, any(of_weight), False]
+        )
+        if of_x:
+            for_x = (for_x * (byte & 1) if ctx.masks.input else for_x).to(ctx.x_type)
+        if not any(of_weight):
+            return for_x, None, None, None, None
+        for_B = for_B.to(alpha.dtype)
+        for_V = for_B * filters if passes is None else for_B * filters * passes
+        return for_x, for_V, (for_B * B).flatten(1).sum(1), None, None
 
 
 def packs(x: Tensor) -> bool:

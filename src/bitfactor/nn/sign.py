@@ -23,21 +23,7 @@ from bitfactor.common.checks import (
 )
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions.compiled import is_followed, is_traced
-from bitfactor.nn.product import pack_positive, packs, prelu_gradients, tanh_gradient, where_positive
-
-
-def sign(x: Tensor) -> Tensor:
-    """Return -1 where x <= 0 and +1 where x > 0 (equation 1), in x's type; no gradient flows.
-
-    0.0, -0.0 and negative denormals give -1. NaN has no sign and stays NaN, so that it reaches the loss.
-
-    Example
-    -------
-    >>> sign(torch.tensor([-2.0, -0.0, 0.0, 0.5]))
-    tensor([-1., -1., -1.,  1.])
-    """
-    # (.., 0] goes to -1, (0, ..) to 1, in three vectorised passes; torch.where is an order slower on a CPU.
-    return F.threshold(x.clamp(max=1).ceil_(), 0, -1, inplace=True)
+from bitfactor.nn.product import pack_positive, packs, prelu_gradients, sign, tanh_gradient, where_positive
 
 
 class _Sloped(torch.autograd.Function):
