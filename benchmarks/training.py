@@ -12,7 +12,7 @@ other shares are of the profiler: forward products of convolutions, backward pro
 
 `NAME-compiled` is a network under torch.compile; `bnn` a peer from PyPI, where it is installed
 (`pip install --no-deps bnn==0.1.2`). Binary networks make the weights of a bank together, as
-`bitfactor train` does (`bitfactor.decompositions.once`); compiled ones each by itself.
+`bitfactor train` does (`bitfactor.decompositions.once`).
 """
 
 import argparse
@@ -21,7 +21,6 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from itertools import accumulate
 from statistics import median
 from typing import Any
@@ -57,7 +56,6 @@ class Step:
         self.model, (self.x, self.target) = model.train(), batch
         self.optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
         self.autocast = precision == "bfloat16"
-        self.compiled = hasattr(model, "_orig_mod")
 
     def loss(self) -> Tensor:
         with torch.autocast(self.x.device.type, torch.bfloat16, enabled=self.autocast):
@@ -68,7 +66,7 @@ class Step:
             return F.cross_entropy(y.float(), self.target) if classes else F.mse_loss(y.float(), self.target)
 
     def __call__(self) -> None:
-        with nullcontext() if self.compiled else once(self.model):
+        with once(self.model):
             self.loss().backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -228,7 +226,9 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for name, step in steps.items():
         own = median(turn[name] for turn in turns)
-        parts = {} if step.compiled else {"reconstruct": reconstruction(step), **shares(step)}
+        parts = (
+            {} if hasattr(step.model, "_orig_mod") else {"reconstruct": reconstruction(step), **shares(step)}
+        )
         rows.append(
             {
                 "network": name,

@@ -2,11 +2,13 @@
 
 import copy
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from rich.console import Console
 from tests.training.toy import Stopping, Toy, same
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional as F
 
 from bitfactor.binarization import Binarization
@@ -293,6 +295,21 @@ def test_a_compiled_network_takes_the_same_step(stepper_of, toy):
         losses = [float(stepper.loss_of(*toy.images(0, 16), step)) for stepper in (plain, compiled)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert plain.state()["model"].keys() == compiled.state()["model"].keys()
+
+
+def test_a_compiled_bank_is_one_graph_in_all_steps(stepper_of, toy, monkeypatch):
+    graphs = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=graphs))
+    bank = Binarization(latent="holistic", groups="auto")
+    plain, compiled = (stepper_of(binarization=bank, compile=flag) for flag in (False, True))
+    for step in range(3):
+        losses = [float(stepper.loss_of(*toy.images(step, 16), step)) for stepper in (plain, compiled)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+        plain.update()
+        compiled.update()
+    assert graphs.frame_count == 1
+    made = [node for node in graphs.graphs[0].graph.nodes if node.target == "unbind"]
+    assert len(made) == 1 + 2, "one bank of two layers, and two layers by themselves"
 
 
 def test_factors_at_rate_zero_stay_and_the_schedule_keeps_their_ratio(stepper_of, toy):

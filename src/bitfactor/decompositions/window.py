@@ -81,8 +81,7 @@ class Window(Latent):
     wide layers want a lower one. Weights without a window, 1x1 or of linear layers, are free, except for a
     factor of one number. It is in no table of the paper, and most of what it does is probably Adam's in
     another basis, see `Cosine` (docs/results/evidence.md). B is made for `--factor-rate 1/rank`, and stays
-    cosines at
-    0. With the initialisation `identity`, B starts as taps.
+    cosines at 0. With the initialisation `identity`, B starts as taps.
 
     Example
     -------

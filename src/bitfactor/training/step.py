@@ -279,9 +279,10 @@ class Stepper:
 
     def _holding(self, parts: int) -> AbstractContextManager[None]:
         """Return what lets each weight be made once in a step, where that can be."""
-        if self.plan.compile or (parts > 1 and self.fabric.world_size > 1):
-            return nullcontext()
-        return once(self.network) if parts == 1 else once_for_all(self.network)
+        if parts == 1:
+            return once(self.network)
+        joined = self.plan.compile or self.fabric.world_size > 1
+        return nullcontext() if joined else once_for_all(self.network)
 
     def update(self) -> None:
         """Change the parameters by the gradient that they hold."""
