@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.autograd import forward_ad
 
 from bitfactor.nn import BinaryConv1d, BinaryConv2d, BinaryConv3d, BinaryLinear
 from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS
@@ -195,6 +196,72 @@ def test_float64_is_multiplied_by_torch(plainly, took):
     layer, x = BinaryConv2d(4, 8, 3).double(), torch.randn(1, 4, 5, 5).double()
     torch.testing.assert_close(run(layer, x), plainly(lambda: run(layer, x)), rtol=1e-12, atol=1e-12)
     assert took.calls == 1
+
+
+def test_float64_stays_so_under_autocast():
+    layer = BinaryConv2d(4, 8, 3).double()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(torch.randn(1, 4, 5, 5).double()).dtype == torch.float64
+
+
+def test_what_else_torch_derives_is_multiplied_step_by_step(took, monkeypatch):
+    without_core(monkeypatch)
+    layer, x = BinaryConv2d(4, 6, 3, padding=1, latent="none"), torch.randn(2, 4, 5, 5)
+    alpha = layer.scale.alpha.detach()
+    layer.requires_grad_(False)
+    del layer.scale.alpha
+    with forward_ad.dual_level():
+        layer.scale.alpha = forward_ad.make_dual(alpha, torch.ones_like(alpha))
+        y, tangent = forward_ad.unpack_dual(layer(x))
+    torch.testing.assert_close(tangent * alpha.view(-1, 1, 1), y - layer.bias.view(-1, 1, 1))
+    layer.scale.alpha = alpha
+    layer(x.half())
+
+    class Own(torch.Tensor):
+        pass
+
+    assert type(layer(x.as_subclass(Own))) is Own
+    assert took.calls == 0
+
+
+def test_compiled_it_is_one_graph_with_the_same_gradients(product):
+    layer, x = BinaryConv2d(8, 6, 3, padding=1), torch.randn(2, 8, 5, 5)
+    torch.compiler.reset()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for autocast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            expected = run(layer, x)
+            x_again = x.clone().requires_grad_()
+            y = compiled(x_again)
+            gradients = torch.autograd.grad(y, [x_again, *layer.parameters()], torch.ones_like(y))
+        torch.testing.assert_close((y, gradients), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_gradients_of_many_outputs_at_once(plainly, monkeypatch):
+    without_core(monkeypatch)
+    layer, x = BinaryLinear(4, 3, latent="none"), torch.randn(2, 4)
+
+    def jacobian():
+        return torch.autograd.functional.jacobian(layer, x, vectorize=True)
+
+    assert torch.equal(jacobian(), plainly(jacobian))
+
+
+def test_a_second_gradient_is_refused(product):
+    x = torch.randn(2, 4, 5, 5, requires_grad=True)
+    y = BinaryConv2d(4, 6, 3, latent="none")(x)
+    (gradient,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"once_differentiable|no autograd formula"):
+        gradient.square().sum().backward()
+
+
+def test_a_rounded_scale_does_not_round_gradients_of_weights(plainly, monkeypatch):
+    without_core(monkeypatch)
+    layer, x = BinaryConv2d(4, 6, 3, padding=1, latent="none", bias=False), torch.randn(2, 4, 5, 5)
+    layer.scale.bfloat16()
+    (_, of_V, of_alpha), (_, expected, _) = run(layer, x)[1], plainly(lambda: run(layer, x))[1]
+    torch.testing.assert_close(of_V, expected, rtol=1e-5, atol=1e-5)
+    assert of_alpha.dtype == torch.bfloat16
 
 
 def test_core_and_torch_round_alike_where_sums_fit(monkeypatch):

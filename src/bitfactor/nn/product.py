@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.autograd.function import once_differentiable
 
 from bitfactor.decompositions import compiled
 
@@ -56,15 +58,19 @@ _NO_PADDING = Geometry()
 
 
 def takes(x: Tensor, V: Tensor) -> bool:
-    """Return whether `binary_conv2d` multiplies these: floating point, and not followed but to compile."""
-    compiling = torch.compiler.is_compiling()
-    return (
-        isinstance(x, Tensor)
-        and (not torch.compiler.is_exporting() if compiling else not compiled.is_followed())
-        and x.is_floating_point()
-        and x.device == V.device
-        and x.numel() > 0
-    )
+    """Return whether `binary_conv2d` multiplies these: plain tensors, which torch does not follow.
+
+    It does where torch compiles. Of float16, whose sums overflow, and in forward mode it multiplies none.
+    """
+    if torch.compiler.is_compiling():
+        fits = not torch.compiler.is_exporting()
+    else:
+        plain = all(type(one) in (Tensor, nn.Parameter) for one in (x, V))
+        fits = plain and not compiled.is_followed() and forward_ad._current_level < 0
+    return fits and x.device == V.device and x.numel() > 0 and _type_of_product(x) in _TYPES
+
+
+_TYPES = (torch.float32, torch.bfloat16, torch.float64)
 
 
 def _is_of_core(x: Tensor, V: Tensor) -> bool:
@@ -81,6 +87,8 @@ def _is_of_core(x: Tensor, V: Tensor) -> bool:
 
 def _type_of_product(x: Tensor) -> torch.dtype:
     kind = x.device.type
+    if x.dtype == torch.float64 or not torch.amp.is_autocast_available(kind):
+        return x.dtype
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
@@ -116,11 +124,12 @@ class _OfBytes(torch.autograd.Function):
         byte = (S + inside.trunc_() if masks.input else S).to(torch.int8)
         passes = V.abs() <= 1 if masks.weight else None
         ctx.save_for_backward(byte, B.to(torch.int8), passes, alpha)
-        ctx.masks, ctx.geometry, ctx.x_type = masks, geometry, x.dtype
+        ctx.masks, ctx.geometry, ctx.types = masks, geometry, (x.dtype, V.dtype)
         y = F.conv2d(S.to(dtype), B.to(dtype), None, *geometry)
         return (y * alpha.view(-1, 1, 1)).to(dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         byte, B, passes, alpha = ctx.saved_tensors
         stride, padding, dilation, groups = ctx.geometry
@@ -130,13 +139,14 @@ class _OfBytes(torch.autograd.Function):
         for_x, for_B, _ = torch.ops.aten.convolution_backward(
             gradient, S, (B * filters).to(gradient.dtype), None, *window, [of_x, any(of_weight), False]
         )
+        x_type, V_type = ctx.types
         if of_x:
-            for_x = (for_x * (byte & 1) if ctx.masks.input else for_x).to(ctx.x_type)
+            for_x = (for_x * (byte & 1) if ctx.masks.input else for_x).to(x_type)
         if not any(of_weight):
             return for_x, None, None, None, None
-        for_B = for_B.to(alpha.dtype)
+        for_B = for_B.to(torch.promote_types(V_type, alpha.dtype))
         for_V = for_B * filters if passes is None else for_B * filters * passes
-        return for_x, for_V, (for_B * B).flatten(1).sum(1), None, None
+        return for_x, for_V.to(V_type), (for_B * B).sum((1, 2, 3)).to(alpha.dtype), None, None
 
 
 def packs(x: Tensor) -> bool:
