@@ -60,6 +60,8 @@ STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
             "test-rank-7020",
             "test-cosine-7020",
             "test-window-7020",
+            "test-window-still-7020",
+            "test-window-taps-7020",
             "test-rms-tucker-7020",
             "test-rms-holistic-7020",
         ),
@@ -146,6 +148,12 @@ ROWS = (
     "window, frozen, taps",
 )
 """The rows of the head tables and of the figure."""
+MECHANISM = (
+    ("window, frozen", "window, 1/rank", "the basis need not learn", "the basis has to learn"),
+    ("window, frozen, taps", "none", "the layer-wise rate does nothing", ""),
+)
+"""What each comparison of the plan for window's mechanism decides: within `ALIKE`, and wholly below 0."""
+ALIKE = 0.003
 
 DRAFTS = {
     "bases.py": (
@@ -243,8 +251,12 @@ def columns(data: Mapping[str, Studies]) -> list[Column]:
     return [_column(data, title, steps) for title, of in data.items() for steps in of]
 
 
+def _head(of: Rows) -> Rows:
+    return {name: one for name, one in of.items() if name in ROWS or _learned_free(name)}
+
+
 def _column(data: Mapping[str, Studies], title: str, steps: int) -> Column:
-    of = {name: one for name, one in data[title][steps].items() if name in ROWS or _learned_free(name)}
+    of = _head(data[title][steps])
     free = best_free(of)
     pooled = Pooled.over(list(of.values()))
     over, chances = {}, {}
@@ -381,6 +393,19 @@ def free_weights(data: Mapping[str, Studies], found: list[Column]) -> str:
     return _markdown(lines)
 
 
+def mechanism(data: Mapping[str, Studies]) -> str:
+    """Return what decides whether window's basis has to learn, and what its rate of each layer does."""
+    of = _head(data[SMALL][7020])
+    pooled = Pooled.over(list(of.values()))
+    lines = [["comparison", "points", "verdict"], ["---", "---", "---"]]
+    for ours, theirs, alike, below in MECHANISM:
+        one, _ = pooled.apart(of[ours], of[theirs])
+        low, high = one.low or 0.0, one.high or 0.0
+        verdict = alike if -ALIKE < low and high < ALIKE else below if below and high < 0 else "undecided"
+        lines.append([f"{ours} over {theirs}", str(one), verdict])
+    return _markdown(lines)
+
+
 def tables(data: Mapping[str, Studies]) -> dict[str, str]:
     """Return every table that evidence.md begins with."""
     found = columns(data)
@@ -388,6 +413,7 @@ def tables(data: Mapping[str, Studies]) -> dict[str, str]:
         **glance(found),
         "the free weight of each column": free_weights(data, found),
         "what window's lead is worth": worth(data, found),
+        "what window gains by": mechanism(data),
     }
 
 
