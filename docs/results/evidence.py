@@ -401,7 +401,7 @@ def mechanism(data: Mapping[str, Studies]) -> str:
     for ours, theirs, alike, below in MECHANISM:
         one, _ = pooled.apart(of[ours], of[theirs])
         low, high = one.low or 0.0, one.high or 0.0
-        verdict = alike if -ALIKE < low and high < ALIKE else below if below and high < 0 else "undecided"
+        verdict = alike if low > -ALIKE and high < ALIKE else below if below and high < 0 else "undecided"
         lines.append([f"{ours} over {theirs}", str(one), verdict])
     return _markdown(lines)
 
