@@ -184,8 +184,8 @@ Setting = tuple[tuple[str, Value], ...]
 class Outcome:
     """What came out of a finished training; networks are compared by the metric `headline`.
 
-    `seconds` are those of all epochs. `cpu_seconds` are those of the process: where the training was
-    `resumed`, what was spent before is missing from them.
+    `seconds` are those of all epochs. `cpu_seconds` are those of the process: None where the training
+    was `resumed`, as what was spent before is unknown.
     """
 
     headline: str
@@ -200,6 +200,10 @@ class Outcome:
     host: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     revision: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.resumed:
+            object.__setattr__(self, "cpu_seconds", None)
 
 
 @dataclass(frozen=True)
