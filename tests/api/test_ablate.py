@@ -127,8 +127,12 @@ def test_the_time_of_a_study_is_that_of_its_fullest_place(rows, at_once, hours):
 def test_a_study_says_the_range_of_its_time():
     """By the fastest and by the slowest of the steps that were timed."""
     trials = {
-        "a": SimpleNamespace(hours=1.0, hours_range=(0.5, 2.0), device="cpu", steps=1, epochs=1, seconds=1.0),
-        "b": SimpleNamespace(hours=3.0, hours_range=(3.0, 3.0), device="cpu", steps=1, epochs=1, seconds=1.0),
+        "a": SimpleNamespace(
+            hours=1.0, hours_range=(0.5, 2.0), device="cpu", steps=1, epochs=1, total=1, seconds=1.0
+        ),
+        "b": SimpleNamespace(
+            hours=3.0, hours_range=(3.0, 3.0), device="cpu", steps=1, epochs=1, total=1, seconds=1.0
+        ),
     }
     trial = StudyTrial(trials, "bab", 2)
     assert trial.hours_range == (3.5, 5.0)

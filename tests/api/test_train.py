@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import signal
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -16,6 +18,7 @@ from bitfactor.format import load as load_file
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS
 from bitfactor.runtime.zoo import locate
+from bitfactor.training import TerminatedError
 from bitfactor.training.estimate import between
 
 SMALL = {"blocks": (1, 1), "widths": (8, 16), "progress": False, "seed": 1}
@@ -70,6 +73,21 @@ def test_the_file_says_how_far_it_was_trained(trained, tmp_path, capsys):
     assert [provenance[name] for name in ("step", "epoch", "epochs")] == ["22", "1", "1"]
     assert provenance["metric"].endswith("of 360 test images (scikit-learn's digits)")
     assert not any("not finished" in warning for warning in report.warnings)
+
+
+def test_a_file_states_no_result_of_other_signs(tmp_path):
+    """The run was stopped in its second epoch: the metric is of the end of the first."""
+
+    def stop(step, loss):
+        if step == 30:
+            signal.raise_signal(signal.SIGTERM)
+
+    hook = SimpleNamespace(on_train_batch_end=stop)
+    with pytest.raises(TerminatedError):
+        bitfactor.train("digits", out=tmp_path / "run", latent="none", epochs=2, callbacks=[hook], **SMALL)
+    bitfactor.api.train.TrainedRun(tmp_path / "run").export(tmp_path / "net.safetensors")
+    provenance = load_file(tmp_path / "net.safetensors").provenance
+    assert (provenance["epoch"], "metric" in provenance) == ("1", False)
 
 
 def test_a_half_trained_run_is_called_that(tmp_path, monkeypatch):

@@ -50,6 +50,12 @@ def test_test_images_are_the_same_as_without(load):
     expect_same([*load().test_batches(4)], [*load(decoded_cache=0.0).test_batches(4)])
 
 
+def test_a_preset_has_its_own_test_images(load):
+    batches(load(preset="standard"))
+    squashed = [*load(preset="paper").test_batches(4)]
+    expect_same(squashed, [*load(preset="paper", decoded_cache=0.0).test_batches(4)])
+
+
 def test_training_images_are_shrunk_whether_or_not_they_can_be_kept(load, tmp_path):
     first = batches(load())
     (tmp_path / "cache" / "images").rename(tmp_path / "away")

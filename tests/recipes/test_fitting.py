@@ -1,5 +1,6 @@
 """A training in so many minutes takes the largest size that leaves enough epochs."""
 
+import json
 import re
 from types import SimpleNamespace
 
@@ -88,6 +89,32 @@ def test_what_is_named_stays(photos, tmp_path, seconds_of, capsys):
     assert recipe.data.size == 72
     assert recipe.optimization.eval_interval == 3
     assert {*asked} == {(72, "float32")}
+
+
+@pytest.mark.parametrize("first", [None, "own"])
+def test_a_run_of_another_network_is_refused(first, photos, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\n"
+        "def Net():\n"
+        "    parts = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()\n"
+        "    return nn.Sequential(*parts, nn.Linear(4, 2))\n"
+    )
+    same = {"out": tmp_path / "run", "data": photos, "size": 32, "latent": "none", "batch_size": 4}
+    models = {None: TINY, "own": {"model": f"{tmp_path}/own.py:Net", "warmup_epochs": 0.0}}
+    begun, other = models.pop(first), models.popitem()[1]
+    bitfactor.train("folder-resnet18", epochs=1, **begun | same)
+    with pytest.raises(bitfactor.InputError, match=r"a run with .* instead of"):
+        bitfactor.train("folder-resnet18", minutes=5, **other | same)
+
+
+def test_what_a_run_without_a_checkpoint_chose_counts_for_nothing(photos, tmp_path, seconds_of, capsys):
+    seconds_of(by_pixels)
+    chosen_in(1, photos, tmp_path, seconds_of, capsys)
+    run = tmp_path / "run"
+    run.mkdir()
+    settings = seconds_of.taken[-1].settings()
+    (run / "recipe.json").write_text(json.dumps({"settings": settings, "from": None}))
+    assert chosen_in(6, photos, tmp_path, seconds_of, capsys)[0].data.size == 128
 
 
 def test_images_are_not_made_larger_than_they_are(photos):

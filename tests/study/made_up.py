@@ -171,6 +171,7 @@ def try_recipe(recipe, out, **_):
         1,
         steps,
         plan.epochs,
+        steps * plan.epochs,
         loss=2.0,
         seconds=1.0,
         evaluation=1.0,

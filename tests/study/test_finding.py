@@ -203,6 +203,19 @@ def test_further_axes_give_a_view_each(tmp_path, make_study, add_cell):
     assert masked.values(REAL, "accuracy") == rms.values(REAL, "accuracy") == {0: 0.7}
 
 
+def test_a_row_that_is_chosen_by_layer_has_its_results(tmp_path, make_study):
+    study = make_study(tmp_path / "s", seeds=(0,), latents=("none", "svd"), scales=("learned",), real=False)
+    chosen = ["layer2.*=tucker", "*=svd"]
+    cell = study / "cells" / "svd-learned-seed0" / "cell.json"
+    for file, latent in ((study / "study.json", ["none", chosen]), (cell, chosen)):
+        record = json.loads(file.read_text())
+        record["axes"]["latent"] = latent
+        file.write_text(json.dumps(record))
+    view, found = first(study)
+    assert found.latents == ["none", "layer2.*=tucker *=svd"]
+    assert [len(view.values(row, "accuracy")) for row in found.rows] == [1, 1]
+
+
 def test_weights_and_costs(study):
     view, found = first(study)
     assert weights(view, found).rows[0] == ["none, analytic", "0.3", "3.0%"]

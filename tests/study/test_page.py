@@ -119,6 +119,13 @@ def test_page_says_how_to_train_each_row_again(made, page):
     assert all(f"<pre>{command}</pre>" in page for command in commands)
 
 
+def test_a_study_whose_first_setting_has_no_results_has_a_page(make_study, tmp_path):
+    study = make_study(tmp_path / "s", seeds=(0,), budgets=(2, 6), latents=("none",), real=False)
+    for cell in (study / "cells").glob("*epochs=2"):
+        (cell / "outcome.json").unlink()
+    assert "What a training takes" in [chapter.title for chapter in document(read_study(study)).chapters]
+
+
 def test_text_is_no_markup(tmp_path):
     table = Table(["a<b"], [["<script>alert(1)</script>"]])
     write_html(Document("<i>", ["<b>"], [], [Chapter("&", tables=[table])]), tmp_path / "x.html")

@@ -1,11 +1,14 @@
 """A training by steps, its log within epochs, and those who are told of it."""
 
 import sys
+import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
-from tests.training.toy import Stopping
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tests.training.toy import Disturbed, Stopping
 
 import bitfactor
 from bitfactor.common.errors import InputError
@@ -44,6 +47,22 @@ def test_flips_count_from_the_epochs_start_also_where_it_was_interrupted(recipe_
     assert whole.history()[-1]["flipped"] == two.history()[-1]["flipped"]
 
 
+def test_an_epoch_that_was_interrupted_counts_all_of_its_seconds(recipe_of_toy, toy, tmp_path):
+    slow = recipe_of_toy(Disturbed(toy, 1, lambda: time.sleep(0.3)))
+    with pytest.raises(TerminatedError):
+        train(replace(slow, data=lambda _: Stopping(slow.data(None), 2)), tmp_path, QUIET)
+    train(recipe_of_toy(), tmp_path, QUIET)
+    first, second = (row["seconds"] for row in Run(tmp_path).history())
+    assert first > 0.3 > second
+
+
+def test_tensorboard_keeps_the_row_at_which_a_run_is_resumed(recipe_of_toy, tmp_path):
+    for _ in range(2):  # the second time it is done
+        train(recipe_of_toy(), tmp_path, QUIET)
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("accuracy")] == [3, 6]
+
+
 @pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
 def test_each_optimizer_trains(optimizer, recipe_of_toy, tmp_path):
     assert train(recipe_of_toy(steps=1, optimizer=optimizer, weight_decay=0.1), tmp_path, QUIET)["step"] == 1
@@ -75,13 +94,15 @@ def test_callbacks_are_told(tmp_path):
 
 def test_trackers_resume_their_own_run(recipe_of_toy, tmp_path, monkeypatch):
     began, rows = [], []
-    tracked = SimpleNamespace(log=lambda row, step: rows.append(step), finish=lambda: rows.append("end"))
+    tracked = SimpleNamespace(
+        log=lambda row, step: rows.append(step), finish=lambda exit_code: rows.append(exit_code)
+    )
     wandb = SimpleNamespace(init=lambda **given: began.append(given) or tracked)
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     train(recipe_of_toy(epochs=1), tmp_path, QUIET, track=["wandb"])
     train(recipe_of_toy(epochs=1), tmp_path, QUIET, track=["wandb"])
-    assert rows == [3, "end", "end"]
+    assert rows == [3, 0, 0]
     assert began[0]["id"] == began[1]["id"]
     assert began[0]["project"] == "bitfactor"
 
@@ -105,8 +126,8 @@ class StandIn:
     def log_metrics(self, row, step):
         self.rows.append(row)
 
-    def end_run(self):
-        self.ended = True
+    def end_run(self, status):
+        self.ended = status
 
 
 def test_mlflow_is_told(recipe_of_toy, tmp_path, monkeypatch):
@@ -115,9 +136,17 @@ def test_mlflow_is_told(recipe_of_toy, tmp_path, monkeypatch):
     train(recipe_of_toy(epochs=1), tmp_path, QUIET, track=["mlflow"])
     train(recipe_of_toy(epochs=1), tmp_path, QUIET, track=["mlflow"])
     assert mlflow.started == "7"
-    assert mlflow.ended
+    assert mlflow.ended == "FINISHED"
     assert mlflow.params[0]["optimization.epochs"] == 1
     assert len(mlflow.params) == len(mlflow.rows) == 1
+
+
+def test_a_tracker_is_ended_where_a_training_is(recipe_of_toy, toy, tmp_path, monkeypatch):
+    mlflow = StandIn()
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    with pytest.raises(TerminatedError):
+        train(recipe_of_toy(Stopping(toy, 1)), tmp_path, QUIET, track=["mlflow"])
+    assert mlflow.ended == "FAILED"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 import io
 import json
+import shutil
 import signal
 
+import cv2
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -12,9 +15,11 @@ from tests.training.toy import Stopping
 from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
 from bitfactor.data import Digits
+from bitfactor.recipes import recipe_named
+from bitfactor.recipes.own import with_options
 from bitfactor.training import Run, TerminatedError, dry_run, restore, train
 from bitfactor.training.processes import noting_signals
-from bitfactor.training.recipe import Limited
+from bitfactor.training.recipe import Limited, prepare
 
 QUIET = Console(file=io.StringIO())
 
@@ -139,6 +144,35 @@ def test_limit_shortens_epochs_and_measurement(recipe_of_toy, tmp_path):
     assert taken == [4, 2, 4, 1]
     with pytest.raises(InputError, match="expected at most the 48 training images and"):
         train(recipe_of_toy(limit=15), tmp_path / "other", QUIET)
+
+
+def test_what_is_left_of_a_run_without_its_checkpoint_is_no_part_of_the_next(recipe_of_toy, tmp_path):
+    run = Run(tmp_path)
+    train(recipe_of_toy(log_every=1, diagnose=1, keep_last=2), tmp_path, QUIET)
+    before = run.layer_records()
+    run.checkpoint.unlink()
+    train(recipe_of_toy(learning_rate=0.1, epochs=1), tmp_path, QUIET)
+    assert run.layer_records() != before
+    assert (run.step_history(), run.movement()) == ([], [])
+
+
+def test_a_limit_takes_test_images_of_all_classes(tmp_path):
+    for name in ["a/0.png", "a/1.png", "a/2.png", "b/0.png", "b/1.png", "b/2.png"]:
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), np.full((8, 8, 3), 9, np.uint8))
+    for part in ("train", "val"):
+        shutil.copytree(tmp_path / "images", tmp_path / "photos" / part)
+    chosen = {"size": 8, "limit": 2, "batch_size": 2, "stem": "cifar", "blocks": (1,), "widths": (8,)}
+    recipe = with_options(recipe_named("folder-resnet18"), chosen)
+    data = prepare(recipe, tmp_path / "photos", "cpu").data
+    assert [labels.tolist() for _, labels in data.test_batches(4)] == [[0, 1]]
+
+
+def test_the_time_of_a_dry_run_is_that_of_its_steps(recipe_of_toy):
+    trial = dry_run(recipe_of_toy(steps=4), seconds=0.01)  # three are an epoch
+    assert (trial.total, trial.epochs) == (4, 2)
+    assert trial.hours == pytest.approx((4 * trial.seconds + 2 * trial.evaluation) / 3600)
 
 
 def test_dry_run_says_what_would_be_and_writes_nothing(recipe_of_toy, tmp_path, monkeypatch):

@@ -228,7 +228,7 @@ def _timed(work: _Work) -> dict[str, Any]:
     found = {path.name: try_study(study, path) for path, study in work.tests().items()}
     trials = {row: next(iter(trial.rows.values())) for row, trial in found.items()}
     first = next(iter(trials.values()))
-    time = (work.plan.test.steps or first.steps * first.epochs) * first.seconds
+    time = first.total * first.seconds
     steps = {row: max(1, int(time / trial.seconds + 1e-6)) for row, trial in trials.items()}
     seconds = {row: trial.seconds for row, trial in trials.items()}
     return {"machine": machine(), "device": first.device, "seconds_a_step": seconds, "steps": steps}

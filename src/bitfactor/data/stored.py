@@ -199,12 +199,17 @@ class StoredImages(ABC):
         """Where decoded images are kept, those to train on and those to test on; InputError if too many."""
         if not self.options.decoded_cache:
             return {}
-        parts = {"train": (self.train, self.area), "test": (self.test, prod(self.input_spec.size))}
+        prepared = self.test, prod(self.input_spec.size)
+        parts = {"train": (self.train, self.area), self._prepared: prepared}
         directory = (self.cache or user_cache()) / "images"
         kept = keep_images(directory, parts, self.options.decoded_cache)
         if not kept:
             warnings.warn(f"{directory}: cannot be written, so each epoch decodes its images", stacklevel=2)
         return kept
+
+    @property
+    def _prepared(self) -> str:
+        return f"test-{self.options.preset}"
 
     @property
     def note(self) -> str:
@@ -257,7 +262,7 @@ class StoredImages(ABC):
         """Yield the test images in order."""
         mine = range(rank, len(self.test), world)
         expect_some("batch_size", batch_size)
-        work = PreparedBatch(self.test, self.input_spec, batch_size, mine, self.kept.get("test"))
+        work = PreparedBatch(self.test, self.input_spec, batch_size, mine, self.kept.get(self._prepared))
         for images, drawn in in_order(work, range(len(work)), work.shape, np.float32, self.workers):
             labels = self._labels("test", drawn)
             if len(labels):
@@ -352,6 +357,11 @@ class ImageFolder(StoredImages):
     >>> data = ImageFolder.load(Path("imagenet"), preset="paper")   # imagenet/train/n01440764/1.JPEG ...
     >>> data = ImageFolder.load(Path("flowers"), size=128)          # flowers/rose/1.jpg ...
     """
+
+    def limited(self, limit: int) -> Self:
+        """Return the same with at most so many test images, equally many of each class."""
+        assert isinstance(self.test, FileStore)
+        return replace(self, test=self.test.chosen(balanced(self.test.classes, limit)))
 
     @classmethod
     def _found(

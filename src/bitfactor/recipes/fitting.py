@@ -91,7 +91,7 @@ def fitted(
         raise InputError(
             "minutes", expected="one process, which measures", found="those of torchrun", fix=fix
         )
-    if Run(out).recipe.exists():
+    if Run(out).checkpoint.exists():
         return _as_begun(recipe, recipe_of(Run(out)), named)
 
     def measure(one: Recipe) -> Trial:
@@ -115,10 +115,10 @@ def fitted(
 
 def _as_begun(recipe: Recipe, begun: Recipe, named: Collection[str]) -> Recipe:
     """Return `recipe` with all that was not named as in a run that was begun before."""
-    if begun.name != recipe.name:
+    before, now = option_values(begun), option_values(recipe)
+    if begun.name != recipe.name or before.keys() != now.keys():
         return recipe
-    before = option_values(begun)
-    return with_options(recipe, {name: before[name] for name in option_values(recipe) if name not in named})
+    return with_options(recipe, {name: before[name] for name in now if name not in named})
 
 
 def _taught(

@@ -358,7 +358,8 @@ def progress_of(run: Run, recipe: Recipe, *, best: bool = False) -> dict[str, st
         "epoch": str(last.get("epoch", 0)),
         "epochs": str(recipe.optimization.epochs),
     }
-    if headline in last:
+    first = recipe.optimization.real_weight_epochs
+    if headline in last and last["step"] == state["step"] and last["epoch"] > first:  # of these signs
         images = f" of {without_place(data['evaluated'])}" if data.get("evaluated") else ""
         found["metric"] = f"{headline} {last[headline]:.2%}{images}"
     return found

@@ -336,11 +336,11 @@ class Study:
 
     @property
     def latents(self) -> Sequence[str]:
-        return [str(latent) for latent in self.design.axes["latent"]]
+        return [text_of(latent) for latent in self.design.axes["latent"]]
 
     @property
     def scales(self) -> Sequence[str]:
-        return [str(scale) for scale in self.design.axes["scale"]]
+        return [text_of(scale) for scale in self.design.axes["scale"]]
 
     @property
     def rows(self) -> Sequence[Row]:

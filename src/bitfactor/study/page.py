@@ -335,9 +335,11 @@ def _taken(view: StudyView, study: Study) -> Chapter:
         for row, found in view.rows.items()
     }
     shown = {row_name(row): (row.latent, found) for row, found in points.items() if found}
-    drawn = against(shown, "CPU minutes of a training", f"{metric_name(study.headline)}, %")
-    figure = Figure("cost", drawn.encode(), say("against"))
-    return Chapter("What a training takes", tables=[costs(view, study)], figures=[figure] if shown else [])
+    figures = list[Figure]()
+    if shown:
+        drawn = against(shown, "CPU minutes of a training", f"{metric_name(study.headline)}, %")
+        figures = [Figure("cost", drawn.encode(), say("against"))]
+    return Chapter("What a training takes", tables=[costs(view, study)], figures=figures)
 
 
 def _commands(study: Study) -> Chapter | None:

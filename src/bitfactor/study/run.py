@@ -180,7 +180,7 @@ class StudyTrial(Result):
             [
                 name,
                 str(self.trainings.count(name)),
-                f"{one.steps * one.epochs:,}",
+                f"{one.total:,}",
                 f"{one.seconds:.3f}",
                 duration(one.hours),
             ]

@@ -143,6 +143,7 @@ class Trial(Result):
     parameters: int
     steps: int
     epochs: int
+    total: int
     loss: float
     seconds: float
     evaluation: float
@@ -163,7 +164,7 @@ class Trial(Result):
         return self._hours(fastest), self._hours(slowest)
 
     def _hours(self, seconds: float) -> float:
-        return (seconds * self.steps * self.epochs + self.evaluation * self.evaluations) / 3600
+        return (seconds * self.total + self.evaluation * self.evaluations) / 3600
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"hours": self.hours, "hours_range": list(self.hours_range)}
@@ -173,7 +174,7 @@ class Trial(Result):
         return (
             f"{plan}\n\n"
             f"{self.parameters:,} parameters; loss of the first batch {self.loss:.3f}\n"
-            f"{self.epochs} epochs of {self.steps:,} steps, {self.seconds:.3f} s each on {self.device}, "
+            f"{self.total:,} steps in {self.epochs} epochs, {self.seconds:.3f} s each on {self.device}, "
             f"{self.evaluations} evaluations of {self.evaluation:.1f} s: {duration(self.hours)}, "
             f"{between(self.hours_range)} by the fastest and the slowest of its steps\n"
             f"memory: {self.memory / 2**20:,.0f} MiB; nothing was written"
@@ -223,6 +224,7 @@ def dry_run(
         parameters=sum(parameter.numel() for parameter in stepper.network.parameters()),
         steps=min(experiment.steps, experiment.total),
         epochs=plan.epochs,
+        total=experiment.total,
         loss=loss,
         seconds=mean(times[_WARM_UP:]),
         evaluation=_seconds_of_evaluation(experiment, stepper, seconds / 2),

@@ -9,11 +9,10 @@ import math
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -116,6 +115,7 @@ def train(
     with (
         _nothing_left_of(run),
         run.alone() if fabric.is_global_zero else nullcontext(),
+        ExitStack() as ending,
         noting_signals() as request,
         progress_bar(console) as progress,
         naming_the_lost(run.path),
@@ -138,7 +138,8 @@ def train(
         loop = _Loop(experiment, run, console, teacher, request, start_from)
         if fabric.is_global_zero:
             settings = experiment.recipe.settings()
-            loop.callbacks = [*callbacks, *(TRACKERS[name](out, settings) for name in track)]
+            trackers = [ending.enter_context(TRACKERS[name](out, settings)) for name in track]
+            loop.callbacks = [*callbacks, *trackers]
         loop.tell("on_train_start", loop.stepper.network)
         bar = progress.add_task(name, total=loop.total, completed=loop.step, note="")
         while loop.step < loop.total:
@@ -205,6 +206,7 @@ class _Loop:
         self.total, self.request, self.stop = experiment.total, request, False
         self.step, self.loss, self.rows = 0, 0.0, list[dict[str, Any]]()
         self.movement, self.within, self.recent = list[dict[str, Any]](), list[dict[str, Any]](), 0.0
+        self._began, self._spent = 0.0, 0.0  # when this epoch did, and what it took before a resume
         self._said = set[str]()
         self.stepper = Stepper(experiment, teacher, start_from)
         for note in self.stepper.notes:
@@ -224,11 +226,13 @@ class _Loop:
         # Here, for a quick import of the rest.
         from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
-        self.logger = TensorBoardLogger(run.path, name="tensorboard", version="", purge_step=self.step)
+        self.logger = TensorBoardLogger(
+            run.path, name="tensorboard", version="", purge_step=self.step and self.step + 1
+        )
 
     def epoch(self) -> Iterator[int]:
         """Do the rest of the current epoch, yielding after each step; then evaluate, log and save."""
-        started, number = time.perf_counter(), self.step // self.steps
+        self._began, number = time.perf_counter(), self.step // self.steps
         if number == self.plan.merge_epoch > 0 and not self.stepper.merged:
             self.stepper.merge()
         if self.flips is None:
@@ -250,7 +254,7 @@ class _Loop:
                 break
             yield self.step
         else:
-            self._end_epoch(number + 1, started)
+            self._end_epoch(number + 1)
         if self.stop and self.step < self.total:
             raise TerminatedError(f"{self.run.path}: stopped after step {self.step}, which is saved")
 
@@ -282,7 +286,7 @@ class _Loop:
             ]
         self.step += 1
         if flips and self.fabric.is_global_zero:
-            self._warn(fmean(flips().values() or [0.0]))
+            self._warn(flips.of_all())
         self.loss += loss
         self.recent += loss
         self.tell("on_train_batch_end", self.step, loss)
@@ -298,7 +302,7 @@ class _Loop:
             "step": self.step,
             "loss": loss,
             "learning_rate": self.stepper.learning_rate(self.step - 1),
-            "flipped": fmean(self.flips.so_far().values() or [0.0]),
+            "flipped": self.flips.of_all(),
         }
 
     def _warn(self, flipped: float) -> None:
@@ -314,13 +318,17 @@ class _Loop:
         loss, stop = self.fabric.all_reduce(torch.stack([loss, stop]), reduce_op="mean")
         return float(loss), bool(stop)
 
-    def _end_epoch(self, number: int, started: float) -> None:
+    @property
+    def _seconds(self) -> float:
+        return self._spent + time.perf_counter() - self._began
+
+    def _end_epoch(self, number: int) -> None:
         row = self._row(number, self.loss / (self.step - (number - 1) * self.steps))
         if number % self.plan.eval_interval == 0 or number == self.plan.epochs:
             row |= self._measure()
-        self.rows.append(row | {"seconds": round(time.perf_counter() - started, 3)})
+        self.rows.append(row | {"seconds": round(self._seconds, 3)})
         self._log(self.rows[-1])
-        self.loss, self.flips = 0.0, None
+        self.loss, self.flips, self._spent = 0.0, None, 0.0
         self._save()
         self._keep_records()
         self.tell("on_train_epoch_end", self.rows[-1])
@@ -347,7 +355,7 @@ class _Loop:
             state = {**self.stepper.state(), "step": self.step, "loss": self.loss, "rows": self.rows}
             state |= {"movement": self.movement} if self.plan.diagnose else {}
             state |= {"within": self.within, "recent": self.recent} if self.plan.log_every else {}
-            state |= {"signs": self.flips.state()} if self.flips else {}
+            state |= {"signs": self.flips.state(), "spent": self._seconds} if self.flips else {}
             self.run.save(lambda path: torch.save(state, path), self.plan.keep_last)
         self.fabric.barrier()
 
@@ -372,6 +380,7 @@ class _Loop:
         self.step, self.loss, self.rows = saved["step"], saved["loss"], saved["rows"]
         self.movement = saved.get("movement", [])
         self.within, self.recent = saved.get("within", []), saved.get("recent", 0.0)
+        self._spent = saved.get("spent", 0.0)
         if "signs" in saved:
             self.flips = FlipRatio(stepper.network)
             self.flips.load(saved["signs"])

@@ -226,6 +226,8 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
     if move := getattr(data, "to", None):
         data = move(fabric.device)
     if plan.limit is not None:
+        if fewer := getattr(data, "limited", None):
+            data = fewer(plan.limit)
         data = Limited(data, plan.limit)
     steps = data.steps(plan.batch_size)
     if steps < 1:

@@ -24,7 +24,7 @@ import subprocess
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count, takewhile
@@ -182,8 +182,15 @@ class Run:
                 )
             if before == data or not other_data:
                 return
+        if self.recipe.exists() and not self.checkpoint.exists():
+            self._forget()
         made_by = {"versions": versions, "revision": revision(), "machine": machine()}
         write_json(self.recipe, {**document, "imports": files_run(), KEY: data, **made_by})
+
+    def _forget(self) -> None:
+        older = takewhile(Path.exists, map(self.older, count(1)))
+        for file in (self.best, self.log, self.steps, self.diagnosis, self.layers, *older):
+            file.unlink(missing_ok=True)
 
     def settings(self) -> dict[str, Any]:
         """Return the recorded settings."""
@@ -448,7 +455,7 @@ def flat(settings: dict[str, Any], above: str = "") -> dict[str, Any]:
 Tracker = Literal["wandb", "mlflow"]
 
 
-class Wandb:
+class Wandb(AbstractContextManager["Wandb"]):
     """Weights & Biases, in the project that WANDB_PROJECT names, else "bitfactor"."""
 
     def __init__(self, out: Path, settings: dict[str, Any]) -> None:
@@ -465,11 +472,11 @@ class Wandb:
     def on_log(self, row: Mapping[str, Any]) -> None:
         self._run.log(dict(row), step=row["step"])
 
-    def on_train_end(self, row: Mapping[str, Any]) -> None:
-        self._run.finish()
+    def __exit__(self, failed: type | None, *error: object) -> None:
+        self._run.finish(exit_code=int(failed is not None))
 
 
-class Mlflow:
+class Mlflow(AbstractContextManager["Mlflow"]):
     """MLflow, where MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say."""
 
     def __init__(self, out: Path, settings: dict[str, Any]) -> None:
@@ -484,8 +491,8 @@ class Mlflow:
     def on_log(self, row: Mapping[str, Any]) -> None:
         self._mlflow.log_metrics({name: float(value) for name, value in row.items()}, step=row["step"])
 
-    def on_train_end(self, row: Mapping[str, Any]) -> None:
-        self._mlflow.end_run()
+    def __exit__(self, failed: type | None, *error: object) -> None:
+        self._mlflow.end_run("FINISHED" if failed is None else "FAILED")
 
 
 TRACKERS: dict[Tracker, type[Wandb] | type[Mlflow]] = {"wandb": Wandb, "mlflow": Mlflow}

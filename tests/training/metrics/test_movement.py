@@ -41,6 +41,21 @@ def test_a_free_weight_takes_the_steepest_descent(parts):
     assert found.outside == float((after.abs() > 1).float().mean())
 
 
+def test_flips_are_those_of_the_transformed_weight():
+    torch.manual_seed(0)
+    layer = BinaryConv2d(4, 6, 3, latent="none", weight_transform="centred")
+    model = nn.Sequential(layer)
+    movement, before = Movement(model), layer.real_filters() > 0
+
+    def update():
+        with torch.no_grad():  # by a constant of each filter: what is signed stays in part
+            layer.latent.weight[0, 0, 0, 0] += 9
+
+    (found,) = movement(update, 0.1).values()
+    assert found.flipped == pytest.approx(float(((layer.real_filters() > 0) != before).float().mean()))
+    assert found.flipped > 2 / 216
+
+
 def test_factors_turn_and_stretch_it():
     found, before, after, _ = moved("tucker", 0.01)
     free, _, _, _ = moved("none", 0.01)

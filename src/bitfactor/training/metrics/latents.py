@@ -44,6 +44,12 @@ class FlipRatio:
         now = self._read()
         return {name: float((signs != now[name]).float().mean()) for name, signs in self._signs.items()}
 
+    def of_all(self) -> float:
+        """Return the fraction of all weights of the network, as `so_far` counts; 0 of a real network."""
+        now = self._read()
+        flipped = sum(int((signs != now[name]).sum()) for name, signs in self._signs.items())
+        return flipped / max(1, sum(signs.numel() for signs in now.values()))
+
     def state(self) -> dict[str, Tensor]:
         """Return the signs that it compares with, a bit for each, for a checkpoint."""
         return {
@@ -235,15 +241,15 @@ class Movement:
         """Call `update`, which changes the parameters, and return what that did to each layer."""
         for hook in self._hooks:
             hook.remove()
-        before = self._weights()
+        before, flips = self._weights(), FlipRatio(self._model)
         update()
-        after, factors, found = self._weights(), factor_statistics(self._model), {}
+        after, factors, found, flipped = self._weights(), factor_statistics(self._model), {}, flips()
         for name, old in before.items():
             change = after[name] - old
             gradient = self._gradients.get(name, torch.zeros_like(change))
             own, matrices = LatentStatistics.of(after[name]), self._layers[name].latent.matrices()
             found[name] = Moved(
-                flipped=float(((after[name] > 0) != (old > 0)).float().mean()),
+                flipped=flipped[name],
                 change=_rms(change) / learning_rate if learning_rate else 0.0,
                 descent=_cosine(change, -gradient),
                 gradient=_rms(gradient),
