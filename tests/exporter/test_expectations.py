@@ -9,7 +9,9 @@ from torch.nn import functional as F
 from bitfactor.binarization import Binarization, binarize_
 from bitfactor.common.errors import InputError
 from bitfactor.exporter import export
+from bitfactor.exporter.parity import _Recorder
 from bitfactor.format import InputSpec, Skeleton, load
+from bitfactor.nn import BinaryConvTranspose2d
 from bitfactor.runtime import Session
 from bitfactor.targets.onnx import export_onnx
 
@@ -208,6 +210,69 @@ WRITTEN = {
 @pytest.mark.parametrize("ending", WRITTEN.values(), ids=WRITTEN)
 def test_what_people_write(ending, tmp_path):
     expect_torch(Network(ending), tmp_path / "net.safetensors", [X])
+
+
+def _through_a_view(network, y):
+    first, second = y.chunk(2, 1)
+    return y, first.mul_(0) + second
+
+
+def test_an_output_that_a_view_changes_later(tmp_path):
+    file, x = tmp_path / "net.safetensors", torch.randn(2, 3, 8, 8)
+    model = Network(_through_a_view)
+    export(model, file, X)
+    with torch.no_grad():
+        outputs = model(x)
+    for found, expected in zip(Session(file)(x.numpy()), outputs, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_output_that_is_changed_behind_a_dropout_is_right_or_refused(tmp_path):
+    def ending(network, y):
+        dropped = F.dropout(y, 0.5, network.training)
+        dropped += 1
+        return y, dropped
+
+    refused(tmp_path, "expected a trace that gives the model's outputs", Network(ending))
+
+
+def test_a_graph_whose_output_is_not_torchs_is_refused(tmp_path, monkeypatch):
+    """As if a rule took a view for another: the values behind it are never compared."""
+    outputs = _Recorder.outputs
+    monkeypatch.setattr(_Recorder, "outputs", lambda self, call: [-y for y in outputs(self, call)])
+    refused(tmp_path, "expected what torch returns in its place, found another value", Network())
+
+
+def test_an_example_stays_as_it_is(tmp_path):
+    """Also where the model changes its input."""
+
+    class Shifting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = Network()
+
+        def forward(self, x):
+            x -= 0.5
+            return self.network(x)
+
+    model, example, file = Shifting().eval(), X.clone(), tmp_path / "net.safetensors"
+    export(model, file, example)
+    assert torch.equal(example, X)
+    np.testing.assert_allclose(Session(file)(X.numpy()), model(X.clone()).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_that_one_call_asks_for_is_not_the_nexts(tmp_path):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = BinaryConvTranspose2d(3, 4, 3, stride=2, input_scale=True)
+
+        def forward(self, x):
+            return self.up(x, output_size=(18, 18)), self.up(x)
+
+    export(Twice().eval(), tmp_path / "net.safetensors", X)
+    first, second = Session(tmp_path / "net.safetensors")(X.numpy())
+    assert (first.shape[2:], second.shape[2:]) == ((18, 18), (17, 17))
 
 
 def test_squeeze_and_excitation(tmp_path):

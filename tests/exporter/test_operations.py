@@ -83,6 +83,9 @@ OPERATIONS = {
     "softmax of rows": lambda x: x.softmax(2),
     "log_softmax of columns": lambda x: x.log_softmax(-1),
     "layer_norm": lambda x: F.layer_norm(sequence(x), (CHANNELS,), PER_CHANNEL, PER_CHANNEL),
+    "layer_norm with a bias alone": lambda x: F.layer_norm(sequence(x), (CHANNELS,), None, PER_CHANNEL),
+    "group_norm with a bias alone": lambda x: F.group_norm(x, 2, None, PER_CHANNEL),
+    "places of a mask": lambda x: x[:, :, MASK],
     "layer_norm of all": lambda x: F.layer_norm(x, x.shape[1:], eps=1e-3),
     "group_norm": lambda x: F.group_norm(x, 2, PER_CHANNEL, PER_CHANNEL),
     "instance_norm": F.instance_norm,
@@ -473,6 +476,7 @@ def test_special_values(name, tmp_path):
     [
         lambda x, i: F.embedding(i + 1, TABLE),
         lambda x, i: x.gather(1, i),
+        lambda x, i: F.one_hot(i, 8).float(),
         lambda x, i: rows(x)[torch.arange(len(x)), i[:, 1]],
     ],
 )

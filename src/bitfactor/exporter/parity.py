@@ -40,6 +40,11 @@ class _Recorder(fx.Interpreter):
         super().__init__(module)
         self.results: dict[str, Any] = {}
 
+    def outputs(self, call: Call) -> list[Tensor]:
+        """Run the module, and return its outputs, as what is changed in place is at the end."""
+        own = call.mapped(torch.clone)
+        return tensors_of(self.run(*own.values(), enable_io_processing=False))
+
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
         self.results[n.name] = result.clone() if isinstance(result, Tensor) else result
@@ -66,8 +71,9 @@ def check_adoption(adoption: Adoption, call: Call) -> None:
     """Compare each layer that was found binary with what it was, on torch's own values there."""
     recorder = _Recorder(adoption.original)
     with torch.no_grad():
-        recorder.run(*call.values(), enable_io_processing=False)
-        _Forced(adoption, recorder.results).run(*call.values(), enable_io_processing=False)
+        recorder.outputs(call)
+        own = call.mapped(torch.clone)
+        _Forced(adoption, recorder.results).run(*own.values(), enable_io_processing=False)
 
 
 class _Forced(fx.Interpreter):
@@ -119,11 +125,23 @@ def torch_values(lowered: Lowered, call: Call) -> Values:
     """Return what torch gives for the values of the lowered graph, on a batch.
 
     The signs before a binary layer, and casts, which torch has no node for, come from their definition.
+
+    Raises
+    ------
+    InputError
+        If a value that is an output of the graph is not what the trace gives in the end.
     """
-    recorder = _Recorder(lowered.trace)
+    recorder, graph = _Recorder(lowered.trace), lowered.graph
     with torch.no_grad():
-        recorder.run(*call.values(), enable_io_processing=False)
-    return values_of(lowered.graph, lowered.origins, recorder.results)
+        outputs = recorder.outputs(call)
+    values, nodes = values_of(graph, lowered.origins, recorder.results), {n.name: n for n in graph.nodes}
+    for name, y in zip(graph.outputs, outputs, strict=True):
+        found, expected = (np.nan_to_num(x.ravel(), nan=0.0) for x in (values[name], y.numpy()))
+        bound = TOLERANCE["float32"]
+        same = found.size == expected.size and relative_difference(found, expected) <= bound
+        if name in nodes:
+            _expect(nodes[name], same, "what torch returns in its place", "another value")
+    return values
 
 
 def values_of(graph: Graph, origins: Mapping[str, tuple[str, View]], known: Mapping[str, Any]) -> Values:

@@ -6,6 +6,7 @@ A baked layer calls one custom operator: a trace shows it as one node, not the a
 import copy
 import itertools
 import logging
+import operator
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +42,7 @@ from bitfactor.nn import (
 from bitfactor.nn.conv_transpose import CONVOLUTIONS as TRANSPOSED
 from bitfactor.nn.conv_transpose import spread_magnitude
 from bitfactor.nn.model import Call, become, is_watched, line_of
-from bitfactor.nn.scale import CONVOLUTIONS, feature_magnitude, over_channels, window_magnitude
+from bitfactor.nn.scale import CONVOLUTIONS, over_channels
 
 
 def _binary_conv(
@@ -117,7 +118,7 @@ class _BakedLayer(_Baked, ABC):
 
     def __init__(self, layer: BinaryLayer) -> None:
         super().__init__(layer, layer.binary_weight().to(torch.int8))
-        self.input_scale = layer.input_scale
+        self.input_scale, self.magnitude_of = layer.input_scale, layer.magnitude
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.product(x if self.before is None else self.before(x)) * self.scale
@@ -129,9 +130,9 @@ class _BakedLayer(_Baked, ABC):
     def product(self, x: Tensor) -> Tensor:
         """Return sign(x) times the signs of the weight."""
 
-    @abstractmethod
     def magnitude(self, x: Tensor) -> Tensor:
         """Return the layer's K, as `BinaryLayer.magnitude`."""
+        return self.magnitude_of(x)
 
 
 def _before(sign_input: nn.Module) -> Callable[[Tensor], Tensor] | None:
@@ -157,12 +158,6 @@ class _BakedConv(_BakedLayer):
         geometry = self.stride, sides, self.dilation, self.groups, self.pad_value
         return self.convolve(x, self.weight, *geometry)
 
-    def magnitude(self, x: Tensor) -> Tensor:
-        x, padding = F.pad(x, self.sides_of(x)), 0
-        geometry = {"stride": self.stride, "padding": padding, "dilation": self.dilation}
-        outputs, _, *kernel = self.weight.shape
-        return window_magnitude(x, outputs, kernel, groups=self.groups, **geometry)
-
 
 class _BakedConvTranspose(_BakedLayer):
     def __init__(self, layer: BinaryConvTranspose) -> None:
@@ -172,9 +167,13 @@ class _BakedConvTranspose(_BakedLayer):
         self.out_channels = layer.out_channels
 
     def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        own = self.geometry
         if output_size is not None:
-            self.geometry = self.geometry.giving(output_size, x.shape, self.kernel_size)
-        return super().forward(x)
+            self.geometry = own.giving(output_size, x.shape, self.kernel_size)
+        try:
+            return super().forward(x)
+        finally:
+            self.geometry = own
 
     def product(self, x: Tensor) -> Tensor:
         return self.convolve(x, self.weight, *self.geometry)
@@ -186,9 +185,6 @@ class _BakedConvTranspose(_BakedLayer):
 class _BakedLinear(_BakedLayer):
     def product(self, x: Tensor) -> Tensor:
         return binary_linear(x, self.weight)
-
-    def magnitude(self, x: Tensor) -> Tensor:
-        return feature_magnitude(x, len(self.weight))
 
 
 class _BakedHalf(_Baked):
@@ -342,13 +338,13 @@ def _of_known(program: ExportedProgram, *, pure: bool = False) -> ExportedProgra
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """Return torch's own decompositions of all operators that the file has no rule for."""
     table = torch.export.default_decompositions().items()  # type: ignore[no-untyped-call]
-    return {operator: parts for operator, parts in table if rule_of(operator) is None}
+    return {one: parts for one, parts in table if rule_of(one) is None}
 
 
-def _is_composite(operator: object) -> bool:
+def _is_composite(one: object) -> bool:
     """Whether torch takes an operator apart by itself, such as a view by another name."""
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    return isinstance(operator, torch._ops.OpOverload) and operator.has_kernel_for_dispatch_key(composite)
+    return isinstance(one, torch._ops.OpOverload) and one.has_kernel_for_dispatch_key(composite)
 
 
 _ROUNDS = 4  # one decomposition may need another
@@ -379,12 +375,13 @@ def _changes_what_others_see(graph: fx.Graph) -> bool:
 
 
 def _viewed(node: Any) -> Iterator[fx.Node]:
-    """Yield a value and those that it is a view of."""
+    """Yield a value and those that it is a view of, or may be."""
     while isinstance(node, fx.Node):
         yield node
         schema = getattr(node.target, "_schema", None)
         aliases = schema is not None and any(value.alias_info is not None for value in schema.returns)
-        node = node.args[0] if aliases and node.args else None
+        given = aliases or node.target is operator.getitem or "dropout" in str(node.target)
+        node = node.args[0] if given and node.args else None
 
 
 def placeholders(module: fx.GraphModule) -> list[fx.Node]:

@@ -83,8 +83,9 @@ class Call:
         return cls(example if isinstance(example, tuple) else (example,))
 
     def __call__(self, model: nn.Module) -> Any:
-        """Return what the model gives."""
-        return model(*self.args, **self.kwargs)
+        """Return what the model gives; one that changes its inputs gets copies."""
+        own = self.mapped(torch.clone)
+        return model(*own.args, **own.kwargs)
 
     def tried(self, model: nn.Module) -> Any:
         """Return what the model gives; what its code raises is an InputError with the layer and the line."""

@@ -156,6 +156,27 @@ def test_labels_are_text_of_any_kind(tmp_path):
     assert printed == "".join(f"{label}\n" for label in labels)
 
 
+@pytest.mark.parametrize("precision", ["highest", "integer"])
+def test_names_of_a_file_are_no_code(precision, tmp_path):
+    model = load(file_of("digits"))
+    change = "*/ int injected(void) { return 42; } /*"
+    nodes = tuple(
+        replace(node, name=node.name + change, inputs=tuple(f"{one}{change}" for one in node.inputs))
+        for node in model.graph.nodes
+    )
+    entry, outputs = model.graph.input, tuple(f"{name}{change}" for name in model.graph.outputs)
+    first = replace(entry, name=entry.name + change)
+    ranges = {f"{name}{change}": value for name, value in model.ranges.items()}
+    graph = replace(model.graph, input=first, nodes=nodes, outputs=outputs)
+    renamed = replace(model, graph=graph, ranges=ranges)
+    report = export_c(renamed, tmp_path / "net.c", precision=precision)
+    subprocess.run(["gcc", *STRICT, "-c", report.source, "-o", str(tmp_path / "net.o")], check=True)
+    symbols = subprocess.run(
+        ["nm", str(tmp_path / "net.o")], check=True, capture_output=True, text=True
+    ).stdout
+    assert " injected" not in symbols
+
+
 def named(outputs):
     """The golden network with outputs as a network of one's own may return them."""
     model = load(GOLDEN)

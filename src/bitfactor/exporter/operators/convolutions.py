@@ -176,11 +176,22 @@ def layer_norm(
     last = len(x.dims) - len(shape)
     channels = tuple(axis for dim in x.dims[last:] for axis in dim)
     y = normalised(b, x, channels, eps)
-    if weight is None:
+    if weight is None and bias is None:
         return y
+    weight, bias = _both(weight, bias)
     _, scale = b.constant(y, weight)
-    _, shift = b.constant(y, torch.zeros_like(weight) if bias is None else bias)
+    _, shift = b.constant(y, bias)
     return b.alike("affine", y, scale=scale, shift=shift)
+
+
+def _both(weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return weight and bias of a normalisation that may lack one: it is 1, or 0."""
+    known = weight if weight is not None else bias
+    assert known is not None
+    return (
+        torch.ones_like(known) if weight is None else weight,
+        torch.zeros_like(known) if bias is None else bias,
+    )
 
 
 def group_norm(
@@ -191,10 +202,9 @@ def group_norm(
     parts = b.reshaped(x, (batch, groups, channels // groups, *sides))
     over = tuple(axis for axis in parts.memory if axis not in (*parts.dims[0], *parts.dims[1]))
     y = b.reshaped(normalised(b, parts, over, eps), x.shape)
-    if weight is None:
+    if weight is None and bias is None:
         return y
-    shift = torch.zeros_like(weight) if bias is None else bias
-    return scaled_by_channel(b, y, 1, weight, shift)
+    return scaled_by_channel(b, y, 1, *_both(weight, bias))
 
 
 def instance_norm(

@@ -31,6 +31,7 @@ from bitfactor.exporter.operators.functions import (
     where,
 )
 from bitfactor.exporter.operators.shapes import (
+    cast_to,
     cat,
     pad,
     permute,
@@ -225,7 +226,9 @@ def _along(b: Builder, x: View, dim: int, matrix: Tensor) -> View:
 
 def reduction(how: str) -> Callable[..., View]:
     """Return the rule of a mean, a sum, a maximum or a minimum."""
-    return lambda b, x, dims=None, keepdim=False, dtype=None: reduced(b, how, x, dims, keepdim)
+    return lambda b, x, dims=None, keepdim=False, dtype=None: reduced(
+        b, how, cast_to(b, x, dtype), dims, keepdim
+    )
 
 
 def reduced(b: Builder, how: str, x: View, dims: Any, keepdim: bool = False) -> View:
@@ -313,7 +316,12 @@ def variance(b: Builder, x: View, dims: Any = None, correction: Any = 1, keepdim
 
 def index(b: Builder, x: View, indices: Sequence[View | Tensor | None]) -> View:
     """Take places by constants, of one dimension or of several at once; or of each sample its own place."""
-    given = {dim: places for dim, places in enumerate(indices) if places is not None}
+    given, dim = dict[int, View | Tensor](), 0
+    for one in indices:  # a mask of several dimensions stands for the places of each
+        mask = isinstance(one, Tensor) and one.dtype == torch.bool
+        several = one.nonzero().unbind(1) if isinstance(one, Tensor) and mask else (one,)
+        given |= {dim + i: places for i, places in enumerate(several) if places is not None}
+        dim += len(several)
     constants = [places for places in given.values() if isinstance(places, Tensor)]
     computed = [places for places in given.values() if isinstance(places, View)]
     of_samples = torch.arange(b.batch.length)
@@ -321,7 +329,6 @@ def index(b: Builder, x: View, indices: Sequence[View | Tensor | None]) -> View:
         return _of_samples(b, x, computed[0])
     if computed:
         raise b.refused("indices that are constants, or one of each sample", "others", "use gather")
-    constants = [t.nonzero()[:, 0] if t.dtype == torch.bool else t for t in constants]
     dims = list(given)
     if dims != list(range(dims[0], dims[0] + len(dims))):
         order = [i for i in range(len(x.dims)) if i not in dims]
@@ -430,7 +437,8 @@ def index_select(b: Builder, x: View, dim: int, places: Tensor) -> View:
 
 def one_hot(b: Builder, x: View, classes: int) -> View:
     """1 at each place's class, else 0; the classes are a last dimension. torch's own looks at the batch."""
-    return equal(b, replace(x, dims=(*x.dims, ())), torch.arange(classes))
+    places = replace(x, dims=(*x.dims, ()))
+    return unless_outside(b, equal(b, places, torch.arange(classes)), places, classes)
 
 
 def place_of(how: str) -> Any:

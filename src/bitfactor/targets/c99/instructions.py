@@ -21,7 +21,17 @@ from bitfactor.format.low_precision import lossless
 from bitfactor.format.program import Instruction
 from bitfactor.runtime.program import Layer, Program
 
-WIDTH = 118  # of a line
+_WIDTH = 118  # of a line
+
+
+def comment(text: str) -> str:
+    """Return a comment of C; what could end it is replaced, as a file names its nodes as it likes.
+
+    >>> comment("stem*/ (conv)")
+    '/* stem__ (conv) */'
+    """
+    safe = re.sub(r"[^ -~]|[*/\\?]", "_", text)
+    return textwrap.fill(f"/* {safe} */", _WIDTH, subsequent_indent="   ")
 
 
 def real(value: float) -> str:
@@ -49,7 +59,7 @@ class Constants:
         name = self.unused(wanted)
         kind, write = _TYPES[array.dtype.name]
         values = ", ".join(write(value) for value in array.ravel().tolist())
-        text = textwrap.fill(values, WIDTH, initial_indent="    ", subsequent_indent="    ")
+        text = textwrap.fill(values, _WIDTH, initial_indent="    ", subsequent_indent="    ")
         self.lines.append(f"static const {kind} {name}[{array.size}] = {{\n{text}\n}};")
         self.bytes += array.nbytes
         return name
@@ -384,7 +394,7 @@ class Layers:
         ran = [op for op in layer.operations if op != "store"]
         title = ", ".join(f"{node} ({op})" for node, op in zip(layer.names, ran, strict=True))
         lines = [
-            textwrap.fill(f"/* {title} */", WIDTH, subsequent_indent="   "),
+            comment(title),
             f"static void {name}(void)",
             "{",
             *(f"    {line}" for line in row.declarations),

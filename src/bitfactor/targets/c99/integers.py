@@ -6,7 +6,6 @@ need lies there, too.
 """
 
 import re
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
@@ -28,7 +27,7 @@ from bitfactor.targets.c99.binary import (
     rising,
     words,
 )
-from bitfactor.targets.c99.instructions import WIDTH, Constants
+from bitfactor.targets.c99.instructions import Constants, comment
 from bitfactor.targets.c99.memory import Layer, Memory, places_of, size_of
 
 _TOGETHER = 4  # outputs of a real-valued layer
@@ -104,7 +103,7 @@ class IntegerLayers(Memory):
         self.functions.append(
             "\n".join(
                 [
-                    textwrap.fill(f"/* {title} */", WIDTH, subsequent_indent="   "),
+                    comment(title),
                     f"static void {name}({given})",
                     "{",
                     *indented([*made.setup, *loop]),
