@@ -1,10 +1,15 @@
 """What of a file follows from the sizes of its inputs."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from bitfactor.format.signature import FreeSizes, Length, _filled, _flat
+from bitfactor.common.errors import InputError
+from bitfactor.format import load
+from bitfactor.format.signature import FreeSizes, Length, Signature, _filled, _flat
+from bitfactor.runtime.zoo import file_of
 
 TABLE = np.arange(12, dtype=np.float32).reshape(3, 4)
 FREE = FreeSizes(
@@ -40,3 +45,42 @@ def test_attributes_may_be_nested() -> None:
     leaves = _flat(value)
     assert leaves == [1, 2, 3, "name", 4]
     assert _filled(value, iter(leaves)) == value
+
+
+@pytest.mark.parametrize(
+    ("axes", "lengths"),
+    [
+        ([[1, 1, 1]], {}),
+        ([[0, 3, 1]], {}),
+        ([[0, 1, 0]], {}),
+        ([[0, 1, 1]], {"nobody": {"shape": [None]}}),
+        ([[0, 1, 1]], {"conv1": {"stride": [[[["nobody", 1]], 1, 1, 0], None]}}),
+        ([[0, 1, 1]], {"conv1": {"stride": [[[["input", 3]], 1, 1, 0], None]}}),
+        ([[0, 1, 1]], {"conv1": {"stride": [[[["input", 1]], 1, 0, 0], None]}}),
+        ([[0, 1, 1]], {"conv1": {"stride": [None]}}),
+        ([[0, 1, 1]], {"conv1": {"weight": [None] * 4}}),
+    ],
+)
+def test_sizes_of_another_graph_are_refused(axes, lengths) -> None:
+    model = load(file_of("digits"))
+    assert {"conv1", "input"} <= model.graph.values.keys()
+    with pytest.raises(InputError, match="free sizes"):
+        replace(model, free=FreeSizes.restored({"axes": axes, "lengths": lengths}, {}))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"types": ["float32", "bool"]},
+        {"outputs": 1},
+        {"outputs": {"tuple": [0, -1]}},
+        {"outputs": "logits"},
+        {"returned": ["int64", "int64"]},
+        {"scalar_inputs": [0]},
+        {"scalar_outputs": [2]},
+    ],
+)
+def test_a_signature_of_another_graph_is_refused(wrong) -> None:
+    described = {"types": ["float32"], "outputs": 0} | wrong
+    with pytest.raises(InputError, match="signature: expected one of 1 inputs and 1 outputs"):
+        replace(load(file_of("digits")), signature=Signature.restored(described))

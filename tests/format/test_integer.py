@@ -194,6 +194,16 @@ def test_what_is_not_defined_is_refused_by_name(op):
         integer_graph(graph, ranges={})
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_weight_that_is_no_number_is_refused_by_name(value):
+    node = real_layer("stem", "x", 4, 4)
+    node.tensors["bias"][1] = value
+    with pytest.raises(
+        InputError, match=r"node 'stem' .*: expected weights that are numbers, found NaN or inf"
+    ):
+        integer_graph(layers(node), ranges={"x": 1.0, "stem": 1.0})
+
+
 def test_a_slope_beyond_16_bits_is_no_matter_of_samples():
     slope = {"slope": np.full(4, 40_000, np.float32)}
     graph = layers(real_layer("stem", "x", 4, 4), Node("y", "prelu", ("stem",), {}, slope))

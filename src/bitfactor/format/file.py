@@ -83,6 +83,10 @@ class ModelFile:
             expect_that(isfinite(r) and r >= 0, where, expected="a magnitude", found=r)
         for name, text in self.provenance.items():
             expect(f"model file: provenance {name!r}", text, str)
+        if self.signature is not None:
+            self.signature.expect_of(self.graph)
+        if self.free is not None:
+            self.free.expect_of(self.graph)
 
     def graph_for(self, *shapes: Shape) -> Graph:
         """Return the graph for inputs of other shapes.

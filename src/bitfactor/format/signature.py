@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.checks import check_fields
 from bitfactor.common.errors import InputError
-from bitfactor.format.graph import Graph, infer
+from bitfactor.format.graph import Graph, Value, infer
 from bitfactor.format.operations import Node
 from bitfactor.format.operations.operation import Shape
 
@@ -65,6 +65,20 @@ class Signature:
                 given[i] = given[i].astype(np.dtype(name))
         return _arranged(self.outputs, given)
 
+    def expect_of(self, graph: Graph) -> None:
+        """Raise InputError unless it is one of calls of this graph."""
+        inputs, outputs = graph.inputs, [graph.values[name] for name in graph.outputs]
+        leaves = [leaf for leaf in _leaves(self.outputs) if leaf is not None]
+        known = (
+            len(self.types) == len(inputs)
+            and len(self.returned) in (0, len(outputs))
+            and all(type(leaf) is int and 0 <= leaf < len(outputs) for leaf in leaves)
+            and all(_is_scalar(inputs, i) for i in self.scalar_inputs)
+            and all(_is_scalar(outputs, i) for i in self.scalar_outputs)
+        )
+        if not known:
+            raise _damaged("signature", f"one of {len(inputs)} inputs and {len(outputs)} outputs", self)
+
     def described(self) -> dict[str, Any]:
         """Return it as plain types that JSON holds."""
         more = {name: list(getattr(self, name)) for name in _MORE if getattr(self, name)}
@@ -80,6 +94,23 @@ class Signature:
 def plain(inputs: int, outputs: int) -> Signature:
     """Return that of a file that states none: float32, one output by itself or several in a tuple."""
     return Signature(("float32",) * inputs, 0 if outputs == 1 else tuple(range(outputs)))
+
+
+def _leaves(structure: Structure) -> Iterator[Any]:
+    parts = structure.values() if isinstance(structure, dict) else structure
+    if isinstance(structure, dict | list | tuple):
+        for part in parts:
+            yield from _leaves(part)
+    else:
+        yield structure
+
+
+def _is_scalar(values: Sequence[Value], number: int) -> bool:
+    return 0 <= number < len(values) and values[number].shape == (1,)
+
+
+def _damaged(what: str, expected: str, found: object) -> InputError:
+    return InputError(what, expected=expected, found=str(found)[:160], fix="export the model again")
 
 
 def _arranged(structure: Structure, outputs: Sequence[NDArray[Any]]) -> Any:
@@ -147,6 +178,11 @@ class Length:
     divisor: int = 1
     offset: int = 0
 
+    def __post_init__(self) -> None:
+        check_fields(self, "free sizes: ")
+        if self.divisor < 1:
+            raise _damaged("free sizes", "a divisor of 1 or more", self.divisor)
+
     def at(self, shapes: Shapes) -> int:
         """Return the integer, for the shapes that values have."""
         return (
@@ -169,6 +205,32 @@ class FreeSizes:
     axes: tuple[tuple[int, int, int], ...]
     lengths: Mapping[str, Mapping[str, Entries]] = field(default_factory=dict)
     tensors: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_fields(self, "free sizes: ")
+
+    def expect_of(self, graph: Graph) -> None:
+        """Raise InputError unless these are sizes of this graph."""
+        ranks = [len(value.shape) for value in graph.inputs]
+        for i, axis, step in self.axes:
+            if not (0 <= i < len(ranks) and 0 <= axis < ranks[i] and step >= 1):
+                raise _damaged("free sizes", "an input, an axis of it, and a step", (i, axis, step))
+        before = {value.name: value for value in graph.inputs}
+        for node in graph.nodes:
+            for name, entries in self.lengths.get(node.name, {}).items():
+                whole = self.tensors.get(node.name, {}).get(name)
+                own = node.tensors[name].shape if name in node.tensors else node.attributes.get(name, ())
+                places = [place for one in entries if one is not None for place in one.axes]
+                known = all(x in before and 0 <= axis < len(before[x].shape) for x, axis in places)
+                held = (name in node.tensors) == (whole is not None)
+                if not known or not held or len(_flat(own)) != len(entries):
+                    where = f"free sizes of {name!r} of node {node.name!r}"
+                    raise _damaged(
+                        where, "lengths of values before it, one for each of its integers", entries
+                    )
+            before[node.name] = graph.values[node.name]
+        if unknown := [*self.lengths.keys() - {node.name for node in graph.nodes}]:
+            raise _damaged("free sizes", "nodes of the graph", unknown[0])
 
     def allows(self, number: int, own: Shape, other: Shape) -> bool:
         """Return whether an input of shape `own` in the graph may have another shape."""

@@ -260,6 +260,8 @@ class _Converter:
         source = self.stream(node.inputs[0])
         reads_image = self.values[source].type == "pixel"
         weight, channels = _as_convolution(node), self.graph.values[source].shape[0]
+        if not (np.isfinite(weight).all() and np.isfinite(node.tensors["bias"]).all()):
+            raise _bad(node, "weights that are numbers", "NaN or infinity", "export the model again")
         depth = weight.shape[-1]
         zero = [Fraction(0)] * channels
         of_input = np.full(channels, self.values[source].scale)
