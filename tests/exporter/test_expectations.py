@@ -63,6 +63,19 @@ SAMPLES = {
     "a constant": lambda n, y: y / y.shape[0],
     "a branch": lambda n, y: F.relu(y) if y.shape[0] == 2 else y,
 }
+FEWER = {
+    "a slice": lambda n, y: y[:16],
+    "a part": lambda n, y: y.split(4)[0],
+}
+
+
+@pytest.mark.parametrize("ending", FEWER.values(), ids=FEWER)
+def test_the_first_samples_of_more_than_the_example_has(ending, tmp_path):
+    refused(
+        tmp_path,
+        r"expected operations on each sample by itself, found the first (16|4) samples",
+        Network(ending),
+    )
 
 
 @pytest.mark.parametrize("example", [X, X[:1]], ids=["two samples", "one sample"])

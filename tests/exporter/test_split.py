@@ -65,6 +65,16 @@ def test_the_parts_together_do_what_the_model_does(tmp_path) -> None:
         whole(arrays[0], arrays[0])
 
 
+@pytest.mark.parametrize(
+    "given", [{"labels": ["a"]}, {"dynamic_size": True}, {"provenance": {"by": "me"}}], ids=str
+)
+def test_what_parts_have_none_of_is_refused(given, tmp_path) -> None:
+    model, example = net()
+    with pytest.raises(InputError, match=f"{next(iter(given))}: expected a model that one file holds"):
+        export(model, tmp_path / "net.safetensors", example, on_unsupported="split", **given)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_fits_is_written_as_ever(tmp_path) -> None:
     model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4))
     bitfactor.binarize_(model, latent="none")

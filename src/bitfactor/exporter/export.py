@@ -270,6 +270,22 @@ def export(
     if on_unsupported == "split":
         obstacles = _obstacles(model, examples[0])
         if obstacles is not None:
+            given = {
+                "calibration": drawn is not None,
+                "dynamic_size": dynamic_size,
+                "a second example": len(examples) > 1,
+                "input_spec": input_spec is not None,
+                "labels": len(labels) > 0,
+                "skeleton": skeleton is not None,
+                "provenance": bool(provenance),
+            }
+            for name in filter(given.get, given):
+                raise InputError(
+                    name,
+                    expected="a model that one file holds, as parts have none",
+                    found=f"{len(obstacles.obstacles)} places that it cannot hold",
+                    fix=f"leave {name} out, or change {obstacles.obstacles[0].where}",
+                )
             return split(
                 model, path, examples[0].mapped(lambda x: x.detach().cpu()), obstacles, real, overwrite
             )

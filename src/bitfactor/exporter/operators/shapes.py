@@ -144,10 +144,23 @@ def stack(b: Builder, values: Sequence[View | Tensor], dim: int = 0) -> View:
     return cat(b, [unsqueezed(x, dim) for x in values], dim % (len(values[0].shape) + 1))
 
 
+_ALL = 1 << 31  # a slice without an end has one that is larger
+
+
+def _expect_no_fewer_samples(b: Builder, x: View, dim: int, most: int) -> None:
+    """Refuse to take at most so many samples: the example has fewer, another batch may have more."""
+    if x.shape[dim] < most and any(axis.batch for axis in x.dims[dim]):
+        raise b.refused(
+            "operations on each sample by itself", f"the first {most} samples", "take all of them"
+        )
+
+
 def slice_(
     b: Builder, x: View, dim: int = 0, start: int | None = None, stop: int | None = None, step: int = 1
 ) -> View:
     size = x.shape[dim]
+    if stop is not None and stop < _ALL:
+        _expect_no_fewer_samples(b, x, dim, stop)
     first, last, _ = slice(start, stop).indices(size)
     if (first, last, step) == (0, size, 1):
         return x
@@ -233,6 +246,7 @@ def split_with_sizes(b: Builder, x: View, sizes: Sequence[int], dim: int = 0) ->
 
 def split(b: Builder, x: View, size: int, dim: int = 0) -> list[View]:
     total = x.shape[dim]
+    _expect_no_fewer_samples(b, x, dim, size)
     return split_with_sizes(b, x, [min(size, total - start) for start in range(0, total, size)], dim)
 
 
