@@ -37,6 +37,40 @@ def test_a_network_that_can_be_exported_and_is_left_as_it_is() -> None:
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+class Squeezed(nn.Module):
+    """What it does depends on the number of samples: one loses its batch."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.features, self.norm = network(nn.BatchNorm2d(16)), norm
+        self.fc = nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.norm(self.features(x).mean((2, 3), keepdim=True).squeeze()))
+
+
+@pytest.mark.parametrize("norm", [nn.Identity(), nn.BatchNorm1d(4)])
+def test_what_export_refuses_of_one_sample_is_said(norm: nn.Module, tmp_path) -> None:
+    model, x = Squeezed(norm).eval(), torch.randn(2, 3, 16, 16)
+    threads = torch.get_num_threads()
+    found = bitfactor.check(model, x)
+    assert "cannot be exported:" in str(found)
+    assert torch.get_num_threads() == threads
+    bitfactor.binarize_(model, latent="none", example=x)
+    with pytest.raises(InputError) as refused:
+        bitfactor.export(model.eval(), tmp_path / "net.safetensors", x)
+    assert refused.value.found == found.obstacles[0].found
+
+
+def test_a_constant_of_the_number_of_samples_is_said() -> None:
+    class Divided(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) / len(x)
+
+    (obstacle,) = bitfactor.check(Divided(*network()), torch.randn(2, 3, 16, 16)).obstacles
+    assert obstacle.expected == "the same operations for each number of samples"
+
+
 class Odd(nn.Module):
     def forward(self, x):
         return x + torch.erfinv(x.clamp(-0.5, 0.5))

@@ -10,11 +10,13 @@ from torch import nn
 from bitfactor.api.bench import interleaved
 from bitfactor.binarization import Plan, Summary, binarize_, summary
 from bitfactor.common.checks import checked
+from bitfactor.common.errors import InputError
 from bitfactor.common.machine import chosen_isa
 from bitfactor.common.result import Result, text_table
 from bitfactor.exporter.adoption import Finding
 from bitfactor.exporter.fold import fold
 from bitfactor.exporter.lower import lower, lower_trace
+from bitfactor.exporter.parity import expect_any_batch
 from bitfactor.exporter.report import (
     LayerReport,
     Obstacle,
@@ -125,8 +127,9 @@ def check(
     sizes = summary(binary, example)
     try:
         lowered = lower(binary, example)
-    except UnsupportedError as error:
-        return Check(plan, sizes, error.obstacles)
+        expect_any_batch(binary, Call.of(example), lowered)
+    except InputError as error:
+        return Check(plan, sizes, _obstacles(error))
     return Check(plan, sizes, (), price=_price(model, example, quantise(fold(lowered.graph)[0], "float32")))
 
 
@@ -138,9 +141,13 @@ def _price(model: nn.Module, example: Example, graph: Graph) -> Price | None:
     threads = torch.get_num_threads()
     binary, array = runner(graph, chosen_isa()), x.numpy()
     torch.set_num_threads(1)
-    with torch.inference_mode():
-        found = interleaved({"float": lambda: plain(x), "binary": lambda: binary(array)}, _RUNS, warm_up=1)
-    torch.set_num_threads(threads)
+    try:
+        with torch.inference_mode():
+            found = interleaved(
+                {"float": lambda: plain(x), "binary": lambda: binary(array)}, _RUNS, warm_up=1
+            )
+    finally:
+        torch.set_num_threads(threads)
     return Price(
         float_ms=found[0]["minimum_ms"],
         float_bytes=sum(one.nbytes for one in plain.state_dict().values()),
@@ -151,8 +158,9 @@ def _price(model: nn.Module, example: Example, graph: Graph) -> Price | None:
 
 def _as_it_stands(model: nn.Module, call: Call) -> Check | None:
     """Return what is known of a network with binary layers of others' code, None of any other."""
+    own, two = copied(model).cpu().eval(), call.mapped(lambda x: x[:2].detach().cpu())
     try:
-        trace = traced(copied(model).cpu().eval(), call.mapped(lambda x: x[:2].detach().cpu()))
+        trace = traced(own, two)
     except UnsupportedError:
         return None
     found = trace.adoption.findings.values() if trace.adoption is not None else ()
@@ -160,10 +168,17 @@ def _as_it_stands(model: nn.Module, call: Call) -> Check | None:
         return None
     try:
         lowered = lower_trace(trace, type(model).__name__)
-    except UnsupportedError as error:
-        return Check(None, None, error.obstacles, tuple(found))
+        expect_any_batch(own, two, lowered)
+    except InputError as error:
+        return Check(None, None, _obstacles(error), tuple(found))
     graph = quantise(fold(lowered.graph)[0], "float32")
     return Check(None, None, (), tuple(found), layer_reports(graph, lowered, model))
+
+
+def _obstacles(error: InputError) -> tuple[Obstacle, ...]:
+    if isinstance(error, UnsupportedError):
+        return error.obstacles
+    return (Obstacle("", error.where, error.expected, error.found, error.fix),)
 
 
 _RUNS = 5

@@ -24,7 +24,7 @@ class InputError(ValueError):
     def __init__(self, where: object, *, expected: str, found: str, fix: str) -> None:
         where, expected, found = (_NO_TEXT.sub(" ", str(part)).strip() for part in (where, expected, found))
         super().__init__(f"{where}: expected {expected}, found {found}; {fix}")
-        self.expected, self.found, self.fix = expected, found, fix
+        self.where, self.expected, self.found, self.fix = where, expected, found, fix
 
     def __reduce__(self) -> Any:
         return _again, (type(self), self.args), vars(self)

@@ -21,7 +21,7 @@ from bitfactor.common.arrays import relative_difference
 from bitfactor.common.errors import InputError
 from bitfactor.exporter.adoption import Adoption, Signs
 from bitfactor.exporter.follow import module_path
-from bitfactor.exporter.lower import Lowered
+from bitfactor.exporter.lower import Lowered, lower
 from bitfactor.exporter.view import View
 from bitfactor.format import Graph, InputSpec, Node, Skeleton
 from bitfactor.format.graph import ARRAYS
@@ -368,6 +368,12 @@ def expect_description(
         )
     if not all(isinstance(text, str) for pair in provenance.items() for text in pair):
         raise InputError("provenance", expected="texts", found=repr(dict(provenance))[:80], fix="use str()")
+
+
+def expect_any_batch(model: nn.Module, call: Call, lowered: Lowered) -> None:
+    """Raise InputError unless a model does the same for another number of samples than the call's."""
+    other = lower(model, call.mapped(lambda x: x[:1] if len(x) > 1 else x.repeat_interleave(2, 0)))
+    expect_same_operations(lowered.graph, other.graph, "number of samples")
 
 
 def expect_same_operations(graph: Graph, other: Graph, cause: str) -> None:
