@@ -55,6 +55,10 @@ def test_a_study_is_of_one_data_set(colours, tmp_path):
         ({"epoch": 1}, "expected a known option, found epoch; did you mean epochs"),
         ({"epochs": "1"}, "write 1 without quotes"),
         ({"vary": {"epoch": [1, 2]}}, "did you mean epochs"),
+        (
+            {"vary": {"epochs": 3}},
+            r"vary\['epochs'\]: expected a list of values, found 3; pass vary={'epochs': \[3\]}",
+        ),
         ({"vary": {"epochs": []}}, "expected one or more, each once, found none"),
         ({"seeds": 0}, "seeds: expected 1 or more, found 0"),
         ({"jobs": 0}, "jobs: expected 1 or more, found 0"),

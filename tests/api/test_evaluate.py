@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from bitfactor.api.evaluate import classify, evaluate, images_of
+from bitfactor.api.evaluate import _confidence, classify, evaluate, images_of
 from bitfactor.api.network import Network
 from bitfactor.common.errors import InputError
 from bitfactor.data.readers.identity import published
@@ -385,3 +385,10 @@ def test_a_file_of_a_recipe_that_is_not_known_here(of_parted, parted, tmp_path):
     model.provenance["recipe"] = "somebody-elses"
     save(tmp_path / "net.safetensors", model)
     assert evaluate(tmp_path / "net.safetensors", data=parted).images.startswith("15 test images")
+
+
+def test_the_confidence_of_probabilities_is_the_largest():
+    scores = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    probabilities = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    assert _confidence(scores) == pytest.approx(probabilities.max(1))
+    assert _confidence(probabilities) == pytest.approx(probabilities.max(1))

@@ -90,6 +90,9 @@ def test_what_was_altered_or_is_none_is_refused(shared, tmp_path):
         bitfactor.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(InputError, match="found no binary layer"):
         bitfactor.save_pretrained(torch.nn.Linear(2, 2), tmp_path / "float")
+    with pytest.raises(InputError, match="nowhere"):
+        bitfactor.save_pretrained(tmp_path / "nowhere", tmp_path / "float")
+    assert not (tmp_path / "float").exists()
 
 
 def test_a_config_cannot_run_a_file_of_this_machine(shared, tmp_path):

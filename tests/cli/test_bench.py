@@ -1,6 +1,7 @@
 """Engines compute the full-precision baseline; what is missing is named; the chart is an image."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import onnxruntime
 import pytest
 import torch
 
+import bitfactor
 from bitfactor.cli import main
 from bitfactor.engines import engines_of, full_precision
 from bitfactor.engines.with_onnxruntime import onnx_baseline
@@ -161,6 +163,27 @@ def test_a_chart_of_another_kind_is_refused(file, refused, tmp_path):
     assert "expected a name in .png or .svg, found .gif" in refused(
         "bench", file, "--chart", tmp_path / "x.gif"
     )
+
+
+def test_files_of_one_name_are_told_apart_and_torch_keeps_its_threads(file, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        shutil.copy(file, tmp_path / name / "net.safetensors")
+    others, before = [tmp_path / name / "net.safetensors" for name in ("a", "b")], torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        found = bitfactor.bench(file, others, against="torch", runs=1).engines
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    names = [one["name"].partition(": ")[0] for one in found if ": " in one["name"]]
+    assert sorted(names) == sorted(map(str, others))
+
+
+def test_a_directory_that_holds_a_network_is_its_file(file, tmp_path):
+    shutil.copy(file, tmp_path / "net.safetensors")
+    size = file.stat().st_size
+    assert [one["bytes"] for one in bitfactor.bench(tmp_path, [tmp_path], runs=1).engines] == [size, size]
 
 
 def test_layers_and_threads_in_json(file, capsys):

@@ -39,7 +39,14 @@ def test_the_report_is_readable(exported, tmp_path, capsys):
 
 def test_an_exported_file_is_no_run(exported, tmp_path, capsys):
     assert main(["export", str(exported), "-o", str(tmp_path / "net.safetensors")]) == 2
-    assert "expected the directory of a training run" in capsys.readouterr().err
+    assert "expected the directory of a run, found an exported file already" in capsys.readouterr().err
+
+
+def test_ranges_that_nothing_uses_are_refused(run, tmp_path, capsys):
+    for output in ("net.onnx", "net.c"):
+        assert main(["export", str(run), "--calibration", "5", "-o", str(tmp_path / output)]) == 2
+        assert "--calibration: expected a file in .safetensors, C with" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("flags", [["--best"], ["--real", "int8"]])

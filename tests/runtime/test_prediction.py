@@ -15,7 +15,7 @@ from torch import nn
 from bitfactor.binarization import binarize_
 from bitfactor.common.errors import InputError
 from bitfactor.exporter import export
-from bitfactor.format import InputSpec
+from bitfactor.format import InputSpec, Skeleton
 from bitfactor.pose.images import prepare
 from bitfactor.runtime import Session
 
@@ -276,6 +276,42 @@ def test_a_network_that_ends_in_softmax_is_not_given_another(tmp_path, image):
     x = prepare(image, session.model.input_spec)[None]
     found = {one.index: one.probability for one in session.predict(image).classes}
     assert found == pytest.approx(dict(enumerate(session(x)[0].tolist())))
+
+
+def test_one_score_is_no_class(tmp_path, image):
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1))
+    session = three_layers(tmp_path / "net.safetensors", head, (20, 30))
+    with pytest.raises(InputError, match=r"a score for each class, or probabilities, found one score"):
+        session.predict(image)
+    session = three_layers(tmp_path / "ended.safetensors", (*head, nn.Sigmoid()), (20, 30), labels=("cat",))
+    x = prepare(image, session.model.input_spec)[None]
+    assert session.predict(image).classes[0].probability == pytest.approx(session(x)[0].item())
+
+
+@pytest.mark.parametrize("keep_aspect", [False, True])
+@pytest.mark.parametrize("resize", [64, 96])
+def test_a_keypoint_of_a_whole_image_lies_where_it_is(tmp_path, resize, keep_aspect):
+    """Also where the images of the training had a margin."""
+    network = nn.Sequential(nn.Conv2d(3, 1, 4, 4, bias=False)).eval()
+    nn.init.constant_(network[0].weight, 1 / 48)
+    spec = InputSpec((64, 64), (resize, resize), (0.0,) * 3, (1.0,) * 3, keep_aspect)
+    more = {"input_spec": spec, "skeleton": Skeleton(("spot",)), "binary": False}
+    export(network, tmp_path / "net.safetensors", torch.randn(2, 3, 64, 64), **more)
+    image = np.zeros((200, 200, 3), np.uint8)
+    image[60:72, 120:132] = 255
+    (found,) = Session(tmp_path / "net.safetensors").predict(image).keypoints
+    assert (found.x, found.y) == pytest.approx((125.5, 65.5), abs=8)
+
+
+def test_what_would_need_a_canvas_without_end_is_refused(tmp_path):
+    network, spec = nn.Sequential(nn.Conv2d(3, 1, 4, 4)), InputSpec((8, 8), (8, 8), (0.0,) * 3, (1.0,) * 3)
+    more = {"input_spec": spec, "skeleton": Skeleton(("spot",)), "binary": False}
+    export(network.eval(), tmp_path / "net.safetensors", torch.randn(2, 3, 8, 8), **more)
+    session = Session(tmp_path / "net.safetensors")
+    with pytest.raises(InputError, match="image: expected an image whose sides differ at most 64 times"):
+        session.predict(np.zeros((1, 60_000, 3), np.uint8))
+    with pytest.raises(InputError, match="box: expected a box at most 64 times as long as the image"):
+        session.predict(np.zeros((20, 30, 3), np.uint8), box=(1, 1, 1e9, 5))
 
 
 def test_a_network_that_gives_maps_and_no_classes(tmp_path, image):

@@ -100,6 +100,10 @@ def ablate(
     if model is not None:
         base = with_own_model(base, asdict(OwnModel.at(model)))
     expect_apart(options, [*(vary or {}), *(["learning_rate"] if learning_rate else [])])
+    for name, values in (vary or {}).items():
+        several = isinstance(values, list | tuple)
+        fix = f"pass vary={{{name!r}: [{values!r}]}}"
+        expect_that(several, f"vary[{name!r}]", expected="a list of values", found=values, fix=fix)
     varied = {name: [as_tuples(value) for value in values] for name, values in (vary or {}).items()}
     grid = grid_of(latent, scale, learning_rate, varied, seeds=seeds, real=real, jobs=jobs)
     fixed = {name: as_tuples(value) for name, value in sorted(options.items())}

@@ -1,8 +1,10 @@
 """The latency of an exported file: each layer's, and beside other engines in turns."""
 
 import os
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,10 +17,11 @@ from bitfactor.common import __version__
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import expect_output, replacing
-from bitfactor.common.machine import cpu_name
+from bitfactor.common.machine import cpu_name, usable_cpus
 from bitfactor.common.result import Result, text_table
 from bitfactor.engines import Engine, Run, engines_of, networks_of, peak_memory
 from bitfactor.runtime import Precision, Profile, Session
+from bitfactor.runtime.hub import located
 from bitfactor.runtime.zoo import locate
 
 
@@ -146,7 +149,7 @@ def bench(
         expect_output(chart, [".png", ".svg"], overwrite=overwrite, flag="--chart")
         imported("matplotlib", "--chart", "cli")
     names = [against] if isinstance(against, str) else list(against)
-    place = None if isinstance(model, Session) else Path(locate(str(model)))
+    place = None if isinstance(model, Session) else Path(located(locate(str(model))))
     if place is None and data is not None:
         raise InputError("data", expected="None, with a session", found=repr(data), fix="pass the file")
     sessions = _sessions(model, threads, isa, precision)
@@ -156,20 +159,33 @@ def bench(
     files = [_File(_name(one), "bitfactor", place, one, one.input_shape, one.precision) for one in sessions]
     files += [file for other in others for file in _files(Path(os.fspath(other)), first)]
     engines: dict[str, Run] = {one.name: partial(one.call, _noise(one.shape)) for one in files}
-    for name in dict.fromkeys(names):
-        engines |= engines_of(name, first.model.graph, x, first.threads)
-    found = {one.name: one.figures(first.threads, place, data) for one in files}
-    report = BenchReport(
-        machine=cpu_name(),
-        threads=first.threads,
-        runs=runs,
-        bitfactor=__version__,
-        layers=first.profile(runs=runs),
-        engines=tuple({**one, **found.get(one["name"], {})} for one in interleaved(engines, runs)),
-    )
+    with _threads_of_torch_kept():
+        for name in dict.fromkeys(names):
+            engines |= engines_of(name, first.model.graph, x, first.threads)
+        found = {one.name: one.figures(first.threads, place, data) for one in files}
+        report = BenchReport(
+            machine=cpu_name(),
+            threads=first.threads,
+            runs=runs,
+            bitfactor=__version__,
+            layers=first.profile(runs=runs),
+            engines=tuple({**one, **found.get(one["name"], {})} for one in interleaved(engines, runs)),
+        )
     if chart is not None:
         _draw(report, Path(chart))
     return report
+
+
+@contextmanager
+def _threads_of_torch_kept() -> Iterator[None]:
+    """Give torch back the threads that it had, if it is imported, for what its user does next."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else None
+    try:
+        yield
+    finally:
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(before or usable_cpus())
 
 
 def _sessions(
@@ -192,7 +208,7 @@ def _sessions(
         return [model]
     precisions = [precision] if isinstance(precision, str) else list(precision or ("highest",))
     return [
-        Session(Path(locate(str(model))), threads=1 if threads is None else threads, isa=isa, precision=one)
+        Session(locate(str(model)), threads=1 if threads is None else threads, isa=isa, precision=one)
         for one in dict.fromkeys(precisions)
     ]
 
@@ -252,13 +268,13 @@ def one_by_one(call: Callable[..., Any], inputs: NDArray[np.float32]) -> NDArray
 def _files(path: Path, first: Session) -> list[_File]:
     """Return another file in each engine that runs it."""
     if path.suffix.lower() != ".onnx":
-        path = Path(locate(str(path)))
+        given, path = path, Path(located(locate(str(path))))
         session = Session(path, threads=first.threads, isa=first.isa, precision=first.precision)
         session.model.expect_one_input("bench")
-        name = f"{path.name}: {_name(session)}"
+        name = f"{given}: {_name(session)}"
         return [_File(name, "bitfactor", path, session, session.input_shape, session.precision)]
     shape, networks = networks_of(path, first.threads)
-    return [_File(f"{path.name}: {engine}", engine, path, call, shape) for engine, call in networks.items()]
+    return [_File(f"{path}: {engine}", engine, path, call, shape) for engine, call in networks.items()]
 
 
 def _noise(shape: tuple[int, ...]) -> NDArray[np.float32]:

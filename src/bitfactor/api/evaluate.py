@@ -117,6 +117,13 @@ class ClassEvaluation(Evaluation):
         return "\n".join([*lines, text_table(head, rows, right={1, 2, 3})])
 
 
+def _confidence(scores: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the probability of each sample's class, of probabilities as of scores (N, classes)."""
+    if scores.min(initial=0) >= 0 and np.allclose(scores.sum(1), 1, atol=1e-3):
+        return np.asarray(scores.max(1), float)
+    return np.asarray(1 / np.exp(scores - scores.max(1, keepdims=True), dtype=float).sum(1))
+
+
 def classify(network: Network, images: EvaluationSet) -> ClassEvaluation:
     """Classify images of known classes."""
     expected, found, confidence, among = [], [], [], []
@@ -124,7 +131,7 @@ def classify(network: Network, images: EvaluationSet) -> ClassEvaluation:
         scores = _scores(network, inputs)
         expected.append(classes)
         found.append(scores.argmax(1))
-        confidence.append(1 / np.exp(scores - scores.max(1, keepdims=True), dtype=float).sum(1))
+        confidence.append(_confidence(scores))
         among.append((np.argsort(-scores, 1, kind="stable")[:, :_TOP] == classes[:, None]).any(1))
     if not expected:
         raise InputError(images.name, expected="images that can be read", found="none", fix="name others")

@@ -97,6 +97,14 @@ def write_network(
     limits = max_ram is not None or max_flash is not None
     _expect_c(form, precision, of_integers=limits or bool(board or core))
     export = partial(_export_run, run, best=best, real=real, calibration=calibration)
+    if form == "bitfactor" and run.is_file():
+        raise InputError(
+            run,
+            expected="the directory of a run",
+            found="an exported file already",
+            fix="copy it, or choose another form: -o NAME.onnx, -o NAME.c",
+        )
+    int8 = _int8_path(run, output, form, precision, overwrite) if calibration else None
     if form == "bitfactor":
         return export(output, overwrite=overwrite)
     if board:
@@ -123,22 +131,36 @@ def write_network(
     report: OnnxReport = onnx.export_onnx(
         _model(run, export), output, "standard" if form == "onnx" else "qonnx", overwrite=overwrite
     )
-    return replace(report, int8=_write_int8(run, output, calibration, overwrite)) if calibration else report
+    if int8 is not None:
+        _write_int8(run, output, int8, calibration)
+        report = replace(report, int8=str(int8))
+    return report
 
 
-def _write_int8(run: Path, output: Path, calibration: int, overwrite: bool) -> str | None:
+def _int8_path(run: Path, output: Path, form: Format, precision: CPrecision, overwrite: bool) -> Path | None:
+    """Return where ONNX in int8 goes, None of another form; InputError where ranges are of no use."""
+    if form == "bitfactor" or (form == "c" and precision == "integer"):
+        return None
+    runs = imported("bitfactor.recipes.runs", "bitfactor export", "train")
+    if form == "c" or not runs.recipe_of(runs.Run(run)).real:
+        raise InputError(
+            "--calibration",
+            expected="a file in .safetensors, C with --precision integer, or a full-precision run as ONNX",
+            found=f"{'C in real numbers' if form == 'c' else 'a binary run as ONNX'}",
+            fix="leave it out",
+        )
+    return expect_output(
+        output.with_name(f"{output.stem}-int8.onnx"), [".onnx"], overwrite=overwrite, flag="--output"
+    )
+
+
+def _write_int8(run: Path, output: Path, path: Path, calibration: int) -> None:
     """Write a full-precision run's network beside its ONNX file in int8, with ranges from training images."""
     runs = imported("bitfactor.recipes.runs", "bitfactor export", "train")
-    recipe = runs.recipe_of(runs.Run(run))
-    if not recipe.real:
-        return None
     engine = imported("bitfactor.engines.with_onnxruntime", "--calibration", "onnx")
-    path = output.with_name(f"{output.stem}-int8.onnx")
-    expect_output(path, [".onnx"], overwrite=overwrite, flag="--output")
     proto, _ = engine.of_one_sample(output)
-    samples = runs.training_images(recipe, runs.Run(run), calibration).numpy()
+    samples = runs.training_images(runs.recipe_of(runs.Run(run)), runs.Run(run), calibration).numpy()
     write_file(path, engine.quantised(proto, samples[:, None]).SerializeToString())
-    return str(path)
 
 
 def _export_run(run: Path, output: Path, **options: Any) -> "ExportReport":
@@ -241,7 +263,7 @@ def freeze(
     Example
     -------
     >>> bitfactor.freeze("digits", "digits.bfp").instructions
-    25
+    46
     """
     output = expect_output(output, [SUFFIX], overwrite=overwrite, flag="--output")
     if not 1 <= threads <= MOST_THREADS:

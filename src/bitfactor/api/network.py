@@ -15,6 +15,7 @@ from bitfactor.data.readers.files import Holdout
 from bitfactor.data.readers.identity import Identity, identity_in, remembered
 from bitfactor.format import InputSpec
 from bitfactor.runtime import Precision, Session
+from bitfactor.runtime.hub import located
 from bitfactor.runtime.zoo import locate
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ def network_at(
     """
     place = subject if isinstance(subject, str | os.PathLike) else subject.path
     path = locate(os.fspath(place))
+    if not (path / "recipe.json").exists():
+        path = Path(located(path))
     if path.is_dir():
         if precision != "highest":
             raise InputError(

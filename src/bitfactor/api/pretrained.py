@@ -85,17 +85,18 @@ def save_pretrained(
     -------
     >>> print(bitfactor.save_pretrained("runs/a", "shared", license="apache-2.0"))
     """
-    target = made_directory(directory)
-    _expect_no_other(target / CONFIG)
+    _expect_no_other(Path(directory) / CONFIG)
     if isinstance(subject, nn.Module):
         model, about = subject, _of_model(subject)
         card: dict[str, Any] = {}
+        target = made_directory(directory)
         if example is not None:
             export(model, target / FILE, example)
     else:
         place: Any = getattr(subject, "path", subject)
         run = Run(Path(place))
         model, about, card = load(run.path, best=best), *_of_run(run, best)
+        target = made_directory(directory)
         export_run(run, target / FILE, best=best)
     with replacing(target / WEIGHTS) as temporary:
         save_model(model, str(temporary))

@@ -92,7 +92,8 @@ def _requirements() -> dict[str, list[str]]:
         name = line.partition(";")[0].strip()
         extra = re.search(r"extra == ['\"](\w+)['\"]", line)
         found.setdefault(extra.group(1) if extra else "", []).append(name)
-    return {extra: [re.split(r"[ <>=!~(]", name)[0] for name in names] for extra, names in found.items()}
+    own = r"(bitfactor\[.*?\]|[\w.-]+).*"  # without the extras of others
+    return {extra: [re.sub(own, r"\1", name) for name in names] for extra, names in found.items()}
 
 
 def _missing(extra: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -19,6 +19,7 @@ from bitfactor.pose.images import normalise, prepare, with_channels
 Box = tuple[float, float, float, float]
 Seen = tuple[NDArray[np.float32], NDArray[np.float64]]  # an input, and what takes image pixels to its pixels
 
+_MOST = 64  # times that an image, or a box in it, is longer than expected
 _MARGIN = 1.25  # side of the crop / longer side of a person's box, as in training on MPII
 
 
@@ -88,12 +89,17 @@ class PoseFinder:
     def _whole(self, image: NDArray[np.uint8]) -> Seen:
         """All of the image, with black beside it in the input's proportions, resized as on every target."""
         (height, width), (tall, wide) = image.shape[:2], self.input_spec.size
-        side = max(width / wide, height / tall)
+        side, short = max(width / wide, height / tall), min(width / wide, height / tall)
+        if side > _MOST * short:
+            expected = f"an image whose sides differ at most {_MOST} times from those of the input"
+            found = f"{width} x {height} pixels"
+            raise InputError("image", expected=expected, found=found, fix="name a box, or cut out a part")
         h, w = math.ceil(side * tall), math.ceil(side * wide)
         top, left = (h - height) // 2, (w - width) // 2
         black = np.zeros((h, w, 3), np.uint8)
         black[top : top + height, left : left + width] = image
-        x = prepare(with_channels(black, len(self.input_spec.mean)), self.input_spec)
+        all_of_it = replace(self.input_spec, resize=self.input_spec.size, keep_aspect=False)
+        x = prepare(with_channels(black, len(self.input_spec.mean)), all_of_it)
         down, across = tall / h, wide / w
         shift = ((left + 0.5) * across - 0.5, (top + 0.5) * down - 0.5)
         return x, np.array([[across, 0, shift[0]], [0, down, shift[1]]])
@@ -111,6 +117,8 @@ def _expect_box(box: Box, image: NDArray[np.uint8]) -> None:
     left, top, width, height = box
     if width <= 0 or height <= 0:
         expected = "left, top, width and height in pixels, the last two above 0"
+    elif max(width, height) > _MOST * max(image.shape[:2]):
+        expected = f"a box at most {_MOST} times as long as the image"
     elif left >= image.shape[1] or top >= image.shape[0] or left + width <= 0 or top + height <= 0:
         expected = f"a box that meets the image, {image.shape[1]} x {image.shape[0]} pixels"
     else:

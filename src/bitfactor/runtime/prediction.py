@@ -177,6 +177,13 @@ def _probabilities(scores: NDArray[np.float32], model: ModelFile) -> NDArray[np.
         )
     if gives_probabilities(model):
         return scores
+    if len(scores) == 1:
+        raise InputError(
+            "predict",
+            expected="a score for each class, or probabilities",
+            found="one score, such as of two classes",
+            fix="end the network in a sigmoid, or call the session with an array that is prepared",
+        )
     exponents = np.exp(scores - scores.max())
     return np.asarray(exponents / exponents.sum(), np.float32)
 

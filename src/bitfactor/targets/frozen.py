@@ -155,7 +155,8 @@ def _description(model: ModelFile, graph: Graph) -> Iterator[Instruction]:
     if spec is not None and spec.of_images:
         # At another size, it is the same part of an image.
         size = graph.input.shape[1:]
-        resize = [-(-whole * n // part) for whole, part, n in zip(spec.resize, spec.size, size, strict=True)]
+        whole = spec.size if skeleton else spec.resize  # a person may stand at the border
+        resize = [-(-side * n // part) for side, part, n in zip(whole, spec.size, size, strict=True)]
         yield Instruction.of(
             "image",
             size=size,

@@ -79,7 +79,7 @@ def _expect_answer(model: ModelFile) -> None:
     dimensions = 3 if model.skeleton else 1
     if model.input_spec is None or not model.input_spec.of_images:
         found = "no input specification of images, with one channel or three"
-    elif len(outputs[0]) != dimensions:
+    elif len(outputs[0]) != dimensions or (outputs[0] == (1,) and not gives_probabilities(model)):
         found = f"an output shaped {outputs[0]}"
     else:
         return
