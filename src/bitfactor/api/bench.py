@@ -117,7 +117,7 @@ def bench(
     others
         Other files to time beside it: exported ones, and .onnx, which OpenVINO and ONNX Runtime run.
     data
-        Also tell the accuracy of each file on these images. ONNX files get them prepared as the first file says.
+        Also tell the accuracy of each file on these images; ONNX files get what the first file prescribes.
     against
         Also time its full-precision baseline (float32, bfloat16, int8) in: torch, onnxruntime, openvino.
     runs

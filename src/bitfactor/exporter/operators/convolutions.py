@@ -105,8 +105,9 @@ def conv_sided(
 ) -> View:  # fmt: skip
     """A convolution padded before and after each side."""
     if weight.ndim == 5:
-        x = shapes.pad(b, x, last_first(near, far))
-        return conv3d(b, x, weight, bias, stride, 0, dilation, groups)
+        if near != far:
+            x, near = shapes.pad(b, x, last_first(near, far)), [0] * len(near)
+        return conv3d(b, x, weight, bias, stride, near, dilation, groups)
     sides = (*sizes_of(near, weight.ndim - 2, 0), *sizes_of(far, weight.ndim - 2, 0))
     return _conv(b, x, weight, bias, stride, sides, dilation, groups)
 
@@ -164,8 +165,6 @@ def scaled_by_channel(b: Builder, x: View, dim: int, scale: Tensor, shift: Tenso
     over = (1,) * (len(x.dims) - 1 - dim)
     x, factors = b.constant(b.real(x), scale.reshape(-1, *over))
     _, terms = b.constant(x, shift.reshape(-1, *over))
-    if factors.ndim == terms.ndim == 1 and len(factors) == 1 < b.shape(x.name)[0]:
-        factors, terms = (np.repeat(array, b.shape(x.name)[0]) for array in (factors, terms))
     return b.alike("affine", x, scale=factors, shift=terms)
 
 

@@ -33,9 +33,9 @@ def relu(b: Builder, x: View) -> View:
 def prelu(b: Builder, x: View, slope: Tensor) -> View:
     slope = slope.reshape(-1, *[1] * (len(x.dims) - 2))
     x, slopes = b.constant(x, slope)
-    if slopes.shape not in ((b.shape(x.name)[0],), (1,)):  # channels are not side by side
+    if slopes.ndim > 1:  # channels are not side by side
         return add(b, relu(b, x), mul(b, slope, sub(b, x, relu(b, x))))
-    return b.alike("prelu", x, slope=np.broadcast_to(slopes, b.shape(x.name)[:1]).copy())
+    return b.alike("prelu", x, slope=slopes)
 
 
 def leaky_relu(b: Builder, x: View, slope: float = 0.01) -> View:

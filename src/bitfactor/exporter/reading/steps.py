@@ -107,12 +107,7 @@ def _shifted(b: Builder, x: View, factor: float, shift: Tensor) -> View:
     if factor == 1 and not bool(shift.any()):
         return x
     x, shifts = b.constant(b.real(x), shift)
-    channels = b.shape(x.name)[0]
-    return b.alike("affine", x, scale=np.full(channels, factor, np.float32), shift=_each(shifts, channels))
-
-
-def _each(shifts: np.ndarray, channels: int) -> np.ndarray:
-    return np.repeat(shifts, channels) if shifts.shape == (1,) and channels > 1 else shifts
+    return b.alike("affine", x, scale=np.full(len(shifts), factor, np.float32), shift=shifts)
 
 
 def real(b: Builder, value: "View | Tensor | Steps") -> View | Tensor:
@@ -203,7 +198,8 @@ def conv(b: Builder, x: View | Steps, weight: Tensor, bias: Tensor | None, windo
         found = _binary_conv(b, x, binary, bias, window)
         if found is not None:
             return found
-    return _real_conv(b, padded(b, x), _exact(weight, binary), bias, window)
+    geometry = window.near, window.far, window.groups, window.stride, window.dilation
+    return convolutions.conv_sided(b, padded(b, x), _exact(weight, binary), bias, *geometry)
 
 
 def _exact(weight: Tensor, binary: TwoValued | None) -> Tensor:
@@ -239,17 +235,6 @@ def scaled(b: Builder, y: View, given: Signs, weight: TwoValued, bias: Tensor | 
     if bool((factor != 1).any()):
         y = mul(b, y, factor.view(-1, *over))
     return add(b, y, shift.view(-1, *over)) if bool((shift != 0).any()) else y
-
-
-def _real_conv(b: Builder, x: View, weight: Tensor, bias: Tensor | None, window: ConvGeometry) -> View:
-    near, far = window.near, window.far
-    if len(near) < 3:
-        return convolutions.conv_sided(
-            b, x, weight, bias, near, far, window.groups, window.stride, window.dilation
-        )
-    if near != far:
-        x, near = shapes.pad(b, x, window.sides), [0] * len(near)
-    return convolutions.conv3d(b, x, weight, bias, window.stride, near, window.dilation, window.groups)
 
 
 def padded(b: Builder, x: "View | Steps | Tensor") -> Any:
