@@ -10,7 +10,7 @@ for `Session.verify`. The same model gives the same bytes.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import isfinite, prod
 from pathlib import Path
@@ -99,6 +99,12 @@ class ModelFile:
         if self.free is not None:
             return self.free.graph_for(self.graph, shapes)
         return self.graph.with_shapes(*shapes)
+
+    @cached_property
+    def image_spec(self) -> InputSpec | None:
+        """How an image becomes the input; all of it, without a margin, where keypoints are found in it."""
+        spec = self.input_spec
+        return replace(spec, resize=spec.size, keep_aspect=False) if spec and self.skeleton else spec
 
     @cached_property
     def called(self) -> Signature:

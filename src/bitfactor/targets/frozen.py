@@ -151,12 +151,11 @@ def _graph(model: ModelFile, size: tuple[int, int] | None) -> Graph:
 
 def _description(model: ModelFile, graph: Graph) -> Iterator[Instruction]:
     """Yield what is known beside the program."""
-    spec, skeleton = model.input_spec, model.skeleton
+    spec, skeleton = model.image_spec, model.skeleton
     if spec is not None and spec.of_images:
         # At another size, it is the same part of an image.
         size = graph.input.shape[1:]
-        whole = spec.size if skeleton else spec.resize  # a person may stand at the border
-        resize = [-(-side * n // part) for side, part, n in zip(whole, spec.size, size, strict=True)]
+        resize = [-(-whole * n // part) for whole, part, n in zip(spec.resize, spec.size, size, strict=True)]
         yield Instruction.of(
             "image",
             size=size,

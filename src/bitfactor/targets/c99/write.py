@@ -221,7 +221,7 @@ def _integer_source(model: ModelFile, path: Path, prefix: str, layers: IntegerLa
     body = "\n".join(f"    {call}" for call in calls)
     run = f"{_integer_run(model, prefix)}\n{{\n{body}\n}}"
     functions = [*layers.functions, run, *_of_labels(model, prefix)]
-    if (spec := model.input_spec) and spec.of_images:
+    if (spec := model.image_spec) and spec.of_images:
         functions.append(_prepare(prefix, spec))
     memory = f"static uint32_t arena[{prefix.upper()}_ARENA_BYTES / {CELL}];"
     includes = f'{_WRITTEN}{_FOR_SPEED}#include "{path.stem}.h"'
@@ -269,7 +269,7 @@ def _header(model: ModelFile, prefix: str, arena_bytes: int) -> str:
     sizes = [("input", graph.input.shape)]
     sizes += zip(_names(model), (graph.values[name].shape for name in graph.outputs), strict=True)
     parts = []
-    if (spec := model.input_spec) and spec.of_images:
+    if (spec := model.image_spec) and spec.of_images:
         bytes_ = prod(spec.size) * len(spec.mean)
         said = _pixels(spec, of_person=model.skeleton is not None)
         parts.append(
@@ -339,7 +339,7 @@ def _entries(model: ModelFile, prefix: str, layers: Layers) -> Iterator[str]:
         f"void {prefix}_run(const float *input, {_outputs(model)})\n{{\n"
         f"    lay_out({x.start}, input, {size});\n    run({', '.join(names)});\n}}"
     )
-    if (spec := model.input_spec) and spec.of_images:
+    if (spec := model.image_spec) and spec.of_images:
         mean, deviation = (", ".join(map(real, values)) for values in (spec.mean, spec.std))
         yield (
             f"void {prefix}_run_image(const uint8_t *pixels, {_outputs(model)})\n{{\n"
