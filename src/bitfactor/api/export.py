@@ -85,8 +85,8 @@ def write_network(
     form = format or ("c" if board else _FORMATS.get(output.suffix.lower(), "c"))
     changed = best or calibration != 0 or real != "float32"
     if not board:
-        expect_output(output, _FORMATS, overwrite=overwrite, flag="--output")
-        _expect_ending(output, format)
+        endings, flag = ([_ENDINGS[format]], f"--format {format} -o") if format else (_FORMATS, "--output")
+        expect_output(output, endings, overwrite=overwrite, flag=flag)
     if run.is_file() and changed:
         raise InputError(
             run,
@@ -192,17 +192,6 @@ def _expect_c(form: Format, precision: CPrecision, *, of_integers: bool) -> None
             expected="--precision integer",
             found=f"--precision {precision}",
             fix="add it, or leave them out",
-        )
-
-
-def _expect_ending(output: Path, format: Format | None) -> None:
-    suffix = output.suffix.lower()
-    if format and suffix != _ENDINGS[format]:
-        raise InputError(
-            f"--output {output}",
-            expected=f"a name in {_ENDINGS[format]} with --format {format}",
-            found=suffix,
-            fix="rename it, or leave out --format",
         )
 
 
