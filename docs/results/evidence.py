@@ -154,6 +154,19 @@ MECHANISM = (
 )
 """What each comparison of the plan for window's mechanism decides: within `ALIKE`, and wholly below 0."""
 ALIKE = 0.003
+ALPHAS = {
+    "none": {
+        "learned": "test-rms-none-1560",
+        "analytic": "test-alpha-none-1560",
+        "analytic, detached": "test-alpha-none-detached-1560",
+    },
+    "holistic": {
+        "learned": "test-rank-1560",
+        "analytic": "test-alpha-holistic-1560",
+        "analytic, detached": "test-alpha-holistic-detached-1560",
+    },
+}
+"""The logs of each alpha, at the estimator and rate that are best for it on validation images."""
 
 DRAFTS = {
     "bases.py": (
@@ -406,6 +419,38 @@ def mechanism(data: Mapping[str, Studies]) -> str:
     return _markdown(lines)
 
 
+def alphas() -> str:
+    """Return what decides whether learned alpha is better than the analytic one, in Markdown."""
+    of = {
+        latent: {
+            alpha: next(one for name, one in rows((log,)).items() if name.split(",")[0] == latent)
+            for alpha, log in logs.items()
+        }
+        for latent, logs in ALPHAS.items()
+    }
+    pooled = Pooled.over([one for found in of.values() for one in found.values()])
+    first, *others = next(iter(of.values()))
+    apart = {
+        (latent, alpha): pooled.apart(found[first], found[alpha])
+        for latent, found in of.items()
+        for alpha in others
+    }
+    certain = holm({pair: chance for pair, (_, chance) in apart.items()})
+    lines = [["alpha", *of], ["---", *["---:"] * len(of)]]
+    lines += [
+        [alpha, *(str(sample(list(found[alpha].values()))) for found in of.values())]
+        for alpha in (first, *others)
+    ]
+    for alpha in others:
+        cells = []
+        for latent in of:
+            one, _ = apart[latent, alpha]
+            better = "the paper's claim holds" if one.mean > 0 else "the claim is contradicted"
+            cells.append(f"{one}: {better if (latent, alpha) in certain else 'undecided'}")
+        lines.append([f"{first} over {alpha}", *cells])
+    return _markdown(lines)
+
+
 def tables(data: Mapping[str, Studies]) -> dict[str, str]:
     """Return every table that evidence.md begins with."""
     found = columns(data)
@@ -414,6 +459,7 @@ def tables(data: Mapping[str, Studies]) -> dict[str, str]:
         "the free weight of each column": free_weights(data, found),
         "what window's lead is worth": worth(data, found),
         "what window gains by": mechanism(data),
+        "learned alpha over the analytic one": alphas(),
     }
 
 
