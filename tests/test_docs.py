@@ -111,15 +111,19 @@ def test_every_log_of_the_study_is_linked_and_there():
     assert linked == {path.stem for path in (DOCS / "results/evidence").iterdir()}
 
 
+AN_ALPHA = "test-alpha-holistic-1560.parquet", "holistic", "analytic"  # a log that names no rate
+
+
 def test_every_log_of_the_study_can_be_trained_again_by_its_command(monkeypatch):
     monkeypatch.setattr("bitfactor.common.files._LOADED", {})
     monkeypatch.setitem(OPTIMIZERS, "adam", OPTIMIZERS["adam"])  # which a draft replaces
     evidence = script("results/evidence.py")
     kinds = {}
     for log in evidence.LOGS.iterdir():
-        for training in pq.read_table(log, columns=["command", "axes"]).to_pylist():
-            kinds[log.name, training["axes"]["latent"], training["axes"]["scale"]] = training["command"]
-    commands = {tuple(evidence.replayed(command)[:-2]) for command in kinds.values()}  # without --out NAME
+        for training in pq.read_table(log, columns=["command", "axes", "outcome"]).to_pylist():
+            kinds[log.name, training["axes"]["latent"], training["axes"]["scale"]] = training
+    commands = {tuple(evidence.replayed(one)[:-2]) for one in kinds.values()}  # without --out NAME
+    assert "--factor-rate 1/rank" in " ".join(evidence.replayed(kinds[AN_ALPHA]))
     assert len(commands) > 100
     for words in commands:
         start = words.index("train")

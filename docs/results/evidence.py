@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import matplotlib
 import pyarrow.parquet as pq
@@ -221,12 +222,13 @@ def _is_free(name: str) -> bool:
     return name.split(",")[0] == "none"
 
 
-def replayed(command: list[str]) -> list[str]:
-    """Return the words that train a logged command again today.
+def replayed(training: Mapping[str, Any]) -> list[str]:
+    """Return the words that train a logged training again today.
 
-    The file of a draft is named by `--import`. Where a log names no rate of the factors it was 1, today's
-    default is 1/rank. A flag that means nothing to the row, which was taken then, is left out.
+    The file of a draft is named by `--import`. Where a log names no rate of the factors, it was 1 in version
+    0.1.0 and is 1/rank since. A flag that means nothing to the row, which was taken then, is left out.
     """
+    command, version = training["command"], (training["outcome"] or {}).get("versions", {}).get("bitfactor")
     latent = command[command.index("--latent") + 1]
     files = [Path(__file__).parent / file for file, names in DRAFTS.items() if latent in names]
     imports = [word for file in files for word in ("--import", f"docs/results/{file.name}")]
@@ -238,7 +240,7 @@ def replayed(command: list[str]) -> list[str]:
         if flag in words:
             del words[words.index(flag) : words.index(flag) + 2]
     if "factor_rate" not in idle and "--factor-rate" not in words:
-        words[2:2] = ["--factor-rate", "1"]
+        words[2:2] = ["--factor-rate", "1/rank" if version == "0.2.0" else "1"]
     return ["bitfactor", *imports, *words]
 
 
@@ -561,7 +563,7 @@ def _line(ax: Axes, name: str, ending: str, over: Mapping[float, Difference]) ->
 def main() -> None:
     for log in sys.argv[1:]:
         for training in pq.read_table(LOGS / f"{log}.parquet").to_pylist():
-            print(shlex.join(replayed(training["command"])))
+            print(shlex.join(replayed(training)))
     if sys.argv[1:]:
         return
     data = read()
