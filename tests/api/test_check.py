@@ -52,14 +52,28 @@ class Squeezed(nn.Module):
 @pytest.mark.parametrize("norm", [nn.Identity(), nn.BatchNorm1d(4)])
 def test_what_export_refuses_of_one_sample_is_said(norm: nn.Module, tmp_path) -> None:
     model, x = Squeezed(norm).eval(), torch.randn(2, 3, 16, 16)
-    threads = torch.get_num_threads()
     found = bitfactor.check(model, x)
     assert "cannot be exported:" in str(found)
-    assert torch.get_num_threads() == threads
     bitfactor.binarize_(model, latent="none", example=x)
     with pytest.raises(InputError) as refused:
         bitfactor.export(model.eval(), tmp_path / "net.safetensors", x)
     assert refused.value.found == found.obstacles[0].found
+
+
+def test_torch_keeps_its_threads_where_the_timing_fails(monkeypatch) -> None:
+    def fail(*_, **__):
+        assert torch.get_num_threads() == 1
+        raise RuntimeError("not now")
+
+    monkeypatch.setattr("bitfactor.api.check.interleaved", fail)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(RuntimeError, match="not now"):
+            bitfactor.check(network(), torch.randn(2, 3, 16, 16))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_constant_of_the_number_of_samples_is_said() -> None:

@@ -329,3 +329,29 @@ def test_onnx_of_one_size_says_so(made, tmp_path) -> None:
     report = export_onnx(load(path), tmp_path / "net.onnx")
     assert "the ONNX file takes input (N, 7, 8) alone, where the model file takes other sizes" in str(report)
     assert "is written for one size" in report.to_dict()["one_size"]
+
+
+def test_integers_run_at_other_sizes_where_a_length_is_that_of_an_output(tmp_path):
+    class Halved(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.conv = (
+                nn.Conv2d(3, 8, 3, padding=1),
+                bitfactor.nn.BinaryConv2d(8, 8, 3, padding=1),
+            )
+            self.bn = nn.BatchNorm2d(8)
+
+        def forward(self, x):
+            y = self.bn(self.conv(self.stem(x)))
+            return y, y[:, :, : y.shape[2] // 2]
+
+    torch.manual_seed(0)
+    model, file = Halved().eval(), tmp_path / "net.safetensors"
+    more = {"dynamic_size": True, "calibration": torch.randn(64, 3, 8, 12)}
+    assert export(model, file, torch.randn(2, 3, 8, 12), **more).integers is not None
+    x = torch.randn(2, 3, 16, 12)
+    with torch.no_grad():
+        outputs = model(x)
+    for found, expected in zip(Session(file, precision="integer")(x.numpy()), outputs, strict=True):
+        assert found.shape == expected.shape
+        assert np.abs(found - expected.numpy()).mean() < 0.05 * float(expected.abs().max())

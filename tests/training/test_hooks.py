@@ -146,7 +146,7 @@ def test_a_tracker_is_ended_where_a_training_is(recipe_of_toy, toy, tmp_path, mo
     monkeypatch.setitem(sys.modules, "mlflow", mlflow)
     with pytest.raises(TerminatedError):
         train(recipe_of_toy(Stopping(toy, 1)), tmp_path, QUIET, track=["mlflow"])
-    assert mlflow.ended == "FAILED"
+    assert mlflow.ended == "KILLED"
 
 
 @pytest.mark.parametrize(

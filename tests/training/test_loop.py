@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import signal
+import sys
 
 import cv2
 import numpy as np
@@ -154,6 +155,16 @@ def test_what_is_left_of_a_run_without_its_checkpoint_is_no_part_of_the_next(rec
     train(recipe_of_toy(learning_rate=0.1, epochs=1), tmp_path, QUIET)
     assert run.layer_records() != before
     assert (run.step_history(), run.movement()) == ([], [])
+
+
+def test_a_refused_command_leaves_what_is_left_of_a_run(recipe_of_toy, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    train(recipe_of_toy(), tmp_path, QUIET)
+    Run(tmp_path).checkpoint.unlink()
+    with pytest.raises(InputError, match="mlflow"):
+        train(recipe_of_toy(epochs=1), tmp_path, QUIET, track=["mlflow"])
+    assert Run(tmp_path).best.exists()
+    assert Run(tmp_path).layers.exists()
 
 
 def test_a_limit_takes_test_images_of_all_classes(tmp_path):

@@ -1,7 +1,7 @@
 """What a study is to train: every combination of what varies."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ def ablate(
         base = with_own_model(base, asdict(OwnModel.at(model)))
     expect_apart(options, [*(vary or {}), *(["learning_rate"] if learning_rate else [])])
     for name, values in (vary or {}).items():
-        several = isinstance(values, list | tuple)
+        several = isinstance(values, Iterable) and not isinstance(values, str)
         fix = f"pass vary={{{name!r}: [{values!r}]}}"
         expect_that(several, f"vary[{name!r}]", expected="a list of values", found=values, fix=fix)
     varied = {name: [as_tuples(value) for value in values] for name, values in (vary or {}).items()}

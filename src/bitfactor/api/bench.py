@@ -1,7 +1,6 @@
 """The latency of an exported file: each layer's, and beside other engines in turns."""
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from bitfactor.common import __version__
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import expect_output, replacing
-from bitfactor.common.machine import cpu_name, usable_cpus
+from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import Result, text_table
 from bitfactor.engines import Engine, Run, engines_of, networks_of, peak_memory
 from bitfactor.runtime import Precision, Profile, Session
@@ -159,7 +158,7 @@ def bench(
     files = [_File(_name(one), "bitfactor", place, one, one.input_shape, one.precision) for one in sessions]
     files += [file for other in others for file in _files(Path(os.fspath(other)), first)]
     engines: dict[str, Run] = {one.name: partial(one.call, _noise(one.shape)) for one in files}
-    with _threads_of_torch_kept():
+    with _threads_of_torch_kept(needed="torch" in names):
         for name in dict.fromkeys(names):
             engines |= engines_of(name, first.model.graph, x, first.threads)
         found = {one.name: one.figures(first.threads, place, data) for one in files}
@@ -177,15 +176,17 @@ def bench(
 
 
 @contextmanager
-def _threads_of_torch_kept() -> Iterator[None]:
-    """Give torch back the threads that it had, if it is imported, for what its user does next."""
-    torch = sys.modules.get("torch")
-    before = torch.get_num_threads() if torch else None
+def _threads_of_torch_kept(*, needed: bool) -> Iterator[None]:
+    """Give torch back the threads that it had, for what its user does next."""
+    if not needed:
+        yield
+        return
+    torch = imported("torch", "--against torch", "bench")
+    before = torch.get_num_threads()
     try:
         yield
     finally:
-        if torch := sys.modules.get("torch"):
-            torch.set_num_threads(before or usable_cpus())
+        torch.set_num_threads(before)
 
 
 def _sessions(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from bitfactor.common.checks import check_fields
@@ -151,6 +151,11 @@ class InputSpec:
                 found=str(self.resize),
                 fix="make it as large",
             )
+
+    @property
+    def whole(self) -> "InputSpec":
+        """The same without a margin and without a cut: all of an image becomes the input."""
+        return replace(self, resize=self.size, keep_aspect=False)
 
     @property
     def of_images(self) -> bool:

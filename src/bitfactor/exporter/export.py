@@ -274,7 +274,7 @@ def export(
             given = {
                 "calibration": drawn is not None,
                 "dynamic_size": dynamic_size,
-                "a second example": len(examples) > 1,
+                "example_input": len(examples) > 1,
                 "input_spec": input_spec is not None,
                 "labels": len(labels) > 0,
                 "skeleton": skeleton is not None,

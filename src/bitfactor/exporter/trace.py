@@ -367,11 +367,14 @@ def _changes(node: fx.Node) -> bool:
 def _changes_what_others_see(graph: fx.Graph) -> bool:
     """Whether an operator changes a value in place, and more than its result is used."""
     for node in graph.nodes:
-        if _changes(node) and (
-            not node.users or any(len(value.users) > 1 for value in _viewed(node.args[0]))
-        ):
+        if _changes(node) and (not node.users or any(map(_is_seen_by_others, _viewed(node.args[0])))):
             return True
     return False
+
+
+def _is_seen_by_others(value: fx.Node) -> bool:
+    """Whether a value has several users, other than those that take parts of it, which are apart."""
+    return len(value.users) > 1 and any(user.target is not operator.getitem for user in value.users)
 
 
 def _viewed(node: Any) -> Iterator[fx.Node]:

@@ -10,7 +10,7 @@ for `Session.verify`. The same model gives the same bytes.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from math import isfinite, prod
 from pathlib import Path
@@ -103,8 +103,7 @@ class ModelFile:
     @cached_property
     def image_spec(self) -> InputSpec | None:
         """How an image becomes the input; all of it, without a margin, where keypoints are found in it."""
-        spec = self.input_spec
-        return replace(spec, resize=spec.size, keep_aspect=False) if spec and self.skeleton else spec
+        return self.input_spec.whole if self.input_spec and self.skeleton else self.input_spec
 
     @cached_property
     def called(self) -> Signature:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -91,15 +91,14 @@ class PoseFinder:
         (height, width), (tall, wide) = image.shape[:2], self.input_spec.size
         side, short = max(width / wide, height / tall), min(width / wide, height / tall)
         if side > _MOST * short:
-            expected = f"an image whose sides differ at most {_MOST} times from those of the input"
+            expected = f"an image at most {_MOST} times as long, for its other side, as the input"
             found = f"{width} x {height} pixels"
             raise InputError("image", expected=expected, found=found, fix="name a box, or cut out a part")
         h, w = math.ceil(side * tall), math.ceil(side * wide)
         top, left = (h - height) // 2, (w - width) // 2
         black = np.zeros((h, w, 3), np.uint8)
         black[top : top + height, left : left + width] = image
-        all_of_it = replace(self.input_spec, resize=self.input_spec.size, keep_aspect=False)
-        x = prepare(with_channels(black, len(self.input_spec.mean)), all_of_it)
+        x = prepare(with_channels(black, len(self.input_spec.mean)), self.input_spec.whole)
         down, across = tall / h, wide / w
         shift = ((left + 0.5) * across - 0.5, (top + 0.5) * down - 0.5)
         return x, np.array([[across, 0, shift[0]], [0, down, shift[1]]])

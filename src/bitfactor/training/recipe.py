@@ -245,7 +245,9 @@ def prepare(recipe: Recipe, directory: Path | None, device: str = "auto") -> Exp
 
 @dataclass(frozen=True)
 class Limited:
-    """At most `limit` images of `whole` in an epoch, in whole batches, and the first `limit` to evaluate on.
+    """At most `limit` images of `whole` in an epoch, in whole batches, and `limit` to evaluate on.
+
+    These are the first, or of a data set that is `limited`, equally many of each class.
 
     Example
     -------

@@ -47,7 +47,7 @@ from bitfactor.data.readers.identity import KEY, Identity, remembered
 from bitfactor.nn import merge_
 from bitfactor.training.metrics.latents import LayerRecord, describe_layers
 from bitfactor.training.optimization import MovingAverage
-from bitfactor.training.processes import is_of_a_reader
+from bitfactor.training.processes import TerminatedError, is_of_a_reader
 from bitfactor.training.tasks import Interface
 
 
@@ -182,12 +182,11 @@ class Run:
                 )
             if before == data or not other_data:
                 return
-        if self.recipe.exists() and not self.checkpoint.exists():
-            self._forget()
         made_by = {"versions": versions, "revision": revision(), "machine": machine()}
         write_json(self.recipe, {**document, "imports": files_run(), KEY: data, **made_by})
 
     def _forget(self) -> None:
+        """Delete what is left of a run whose checkpoint was deleted, as another takes its place."""
         older = takewhile(Path.exists, map(self.older, count(1)))
         for file in (self.best, self.log, self.steps, self.diagnosis, self.layers, *older):
             file.unlink(missing_ok=True)
@@ -386,6 +385,7 @@ class Run:
 
     def _shift(self, keep: int) -> None:
         if not self.checkpoint.exists():
+            self._forget()
             return
         for number in range(keep - 1, 1, -1):
             if self.older(number - 1).exists():
@@ -492,7 +492,8 @@ class Mlflow(AbstractContextManager["Mlflow"]):
         self._mlflow.log_metrics({name: float(value) for name, value in row.items()}, step=row["step"])
 
     def __exit__(self, failed: type | None, *error: object) -> None:
-        self._mlflow.end_run("FINISHED" if failed is None else "FAILED")
+        stopped = failed is not None and issubclass(failed, TerminatedError | KeyboardInterrupt)
+        self._mlflow.end_run("FINISHED" if failed is None else "KILLED" if stopped else "FAILED")
 
 
 TRACKERS: dict[Tracker, type[Wandb] | type[Mlflow]] = {"wandb": Wandb, "mlflow": Mlflow}

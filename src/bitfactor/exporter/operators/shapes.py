@@ -150,9 +150,7 @@ _ALL = 1 << 31  # a slice without an end has one that is larger
 def _expect_no_fewer_samples(b: Builder, x: View, dim: int, most: int) -> None:
     """Refuse to take at most so many samples: the example has fewer, another batch may have more."""
     if x.shape[dim] < most and any(axis.batch for axis in x.dims[dim]):
-        raise b.refused(
-            "operations on each sample by itself", f"the first {most} samples", "take all of them"
-        )
+        raise b.refused("operations on each sample by itself", f"{most} samples at most", "take all of them")
 
 
 def slice_(
@@ -161,6 +159,8 @@ def slice_(
     size = x.shape[dim]
     if stop is not None and stop < _ALL:
         _expect_no_fewer_samples(b, x, dim, stop)
+    if start is not None and start < 0:
+        _expect_no_fewer_samples(b, x, dim, -start)
     first, last, _ = slice(start, stop).indices(size)
     if (first, last, step) == (0, size, 1):
         return x

@@ -16,7 +16,7 @@ from bitfactor.format.integer.convert import integer_graph
 from bitfactor.format.integer.graph import IntegerGraph
 from bitfactor.format.operations import Node
 from bitfactor.format.operations.integer import LARGEST, PIXEL
-from bitfactor.format.signature import FreeSizes
+from bitfactor.format.signature import FreeSizes, Length
 
 
 def in_integers(model: ModelFile) -> ModelFile:
@@ -37,10 +37,17 @@ def in_integers(model: ModelFile) -> ModelFile:
 
 
 def _renamed(free: FreeSizes, graph: Graph) -> FreeSizes:
-    """Return the free lengths by the names that nodes have in the graph of integers."""
+    """Return the free lengths by the names that values have in the graph of integers."""
+
+    def inner(name: str) -> str:
+        return name if _INNER.format(name) not in graph.values else _INNER.format(name)
+
+    def length(one: Length | None) -> Length | None:
+        return one and replace(one, axes=tuple((inner(name), axis) for name, axis in one.axes))
+
     lengths = {
-        inner if (inner := _INNER.format(name)) in graph.values else name: entries
-        for name, entries in free.lengths.items()
+        inner(node): {name: tuple(map(length, entries)) for name, entries in attributes.items()}
+        for node, attributes in free.lengths.items()
     }
     return replace(free, lengths=lengths)
 
