@@ -146,7 +146,7 @@ def _int8_path(run: Path, output: Path, form: Format, precision: CPrecision, ove
         raise InputError(
             "--calibration",
             expected="a file in .safetensors, C with --precision integer, or a full-precision run as ONNX",
-            found=f"{'C in real numbers' if form == 'c' else 'a binary run as ONNX'}",
+            found="C in real numbers" if form == "c" else "a binary run as ONNX",
             fix="leave it out",
         )
     return expect_output(
