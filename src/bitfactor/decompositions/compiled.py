@@ -49,6 +49,11 @@ def addresses(*tensors: torch.Tensor) -> list[int]:
     return [tensor.data_ptr() for tensor in tensors]
 
 
+def has_tiles() -> bool:
+    """Return whether the instruction set in use has tiles, which torch's products of bfloat16 then use, too."""
+    return available() and chosen_isa() == "amx"
+
+
 def trainer() -> Any:
     """Return the core's side of training, with the threads that torch uses."""
     return _trainer(chosen_isa(), torch.get_num_threads())

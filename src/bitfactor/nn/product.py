@@ -6,7 +6,7 @@ the masks of the estimators, all bits; and since y = alpha s with s linear in si
     dL/dalpha_o = <dL/ds_o, s_o> = <dL/dB_o, B_o>,    B = sign(V),    dL/dV = alpha dL/dB,
 
 where dL/dB is the weight's gradient for alpha = 1: neither y nor s is kept. The two products of backward are
-torch's own, in the type of y.
+torch's own (`side_by_side`), in the type of y.
 
 On a CPU the compiled core multiplies packed signs. Its sums are integers, the same as those of a convolution
 of real numbers and as those of the exported file. Elsewhere the sums are torch's.
@@ -22,6 +22,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from bitfactor.decompositions import compiled
+from bitfactor.nn import side_by_side
 
 
 def sign(x: Tensor) -> Tensor:
@@ -281,10 +282,7 @@ def _backward(
     V_maps = maps_of(B, 1)
     trainer.unpack(V_maps, V_bits.data_ptr(), B.data_ptr())
     scaled = (B * alpha.view(-1, 1, 1, 1)).to(gradient.dtype)
-    geometry = stride, padding, dilation, False, [0, 0], groups
-    of_x, of_B, _ = torch.ops.aten.convolution_backward(
-        gradient, S, scaled, None, *geometry, [needed[0], needed[1], False]
-    )
+    of_x, of_B = side_by_side.gradients(gradient, S, scaled, stride, padding, dilation, groups, needed)
     if needed[0]:
         of_x = of_x if is_channels_last(of_x) else of_x.contiguous()
         if len(x_bits) > 1:
