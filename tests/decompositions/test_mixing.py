@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bitfactor.decompositions import compiled, precision
+from bitfactor.decompositions import compiled, mixing, precision
 from bitfactor.decompositions.mixing import tucker_weights
 from bitfactor.runtime import instruction_sets
 
@@ -75,10 +75,12 @@ def test_gradients_are_those_of_the_definition(grid, dtype):
     torch.testing.assert_close(made(*given), (weights.detach(), expected), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("core", [True, False])
+@pytest.mark.parametrize("way", ["core", "torch", "tiles"])
 @pytest.mark.parametrize("case", CASES)
-def test_rough_gradients(monkeypatch, case, core):
-    monkeypatch.setattr(compiled, "available", lambda: core)
+def test_rough_gradients(monkeypatch, case, way):
+    monkeypatch.setattr(compiled, "available", lambda: way != "torch")
+    monkeypatch.setattr(compiled, "has_tiles", lambda: way == "tiles")
+    monkeypatch.setattr(mixing, "_LEAST_OF_TILES", 0)
     monkeypatch.setattr(precision, "_cpu_multiplies_bfloat16", lambda: True)
     given = drawn(case)
     exact, gradients = made(*given)

@@ -41,7 +41,7 @@ def test_integers_are_the_same_bits(needed, drawn, last):
         assert torch.equal(one, other) if wanted else other is None
 
 
-@pytest.mark.parametrize("samples, groups, padding", [(3, 1, 1), (4, 2, 1), (4, 1, 0)])
+@pytest.mark.parametrize(("samples", "groups", "padding"), [(3, 1, 1), (4, 2, 1), (4, 1, 0)])
 def test_what_does_not_lie_side_by_side(monkeypatch, samples, groups, padding):
     """An odd number of images, groups, and a window that narrows the map."""
     monkeypatch.setattr(side_by_side, "_gains", lambda gradient: True)
@@ -50,7 +50,8 @@ def test_what_does_not_lie_side_by_side(monkeypatch, samples, groups, padding):
     gradient = integers((samples, 6, 3 + 2 * padding, 3 + 2 * padding), 2, True)
     geometry = (1, 1), (padding, padding), (1, 1), groups
     of_x, of_weight = side_by_side.gradients(gradient, x, weight, *geometry, (True, True))
-    assert of_x.shape == x.shape and of_weight.shape == weight.shape
+    assert of_x.shape == x.shape
+    assert of_weight.shape == weight.shape
 
 
 def test_small_maps_of_bfloat16_gain_where_there_are_tiles(monkeypatch):
@@ -58,7 +59,8 @@ def test_small_maps_of_bfloat16_gain_where_there_are_tiles(monkeypatch):
     for tiles in (True, False):
         monkeypatch.setattr(side_by_side.compiled, "has_tiles", lambda tiles=tiles: tiles)
         assert side_by_side._gains(small.bfloat16()) is tiles
-        assert not side_by_side._gains(small) and not side_by_side._gains(large.bfloat16())
+        assert not side_by_side._gains(small)
+        assert not side_by_side._gains(large.bfloat16())
 
 
 def test_a_layer_has_the_same_gradients(monkeypatch):

@@ -50,7 +50,7 @@ def addresses(*tensors: torch.Tensor) -> list[int]:
 
 
 def has_tiles() -> bool:
-    """Return whether the instruction set in use has tiles, which torch's products of bfloat16 then use, too."""
+    """Return whether the instruction set in use has tiles, as torch's products of bfloat16 then have."""
     return available() and chosen_isa() == "amx"
 
 

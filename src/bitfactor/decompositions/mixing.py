@@ -24,6 +24,8 @@ from bitfactor.decompositions import compiled
 from bitfactor.decompositions.latent import Initialisation, expect_full
 from bitfactor.decompositions.precision import gradients_are_rough, matmul
 
+_LEAST_OF_TILES = 128 * 256  # filters by channels: with fewer, calls and copies take as long
+
 
 def kronecker(matrices: Sequence[Tensor], like: Tensor) -> Tensor:
     """Return the Kronecker product of matrices, the last one varying fastest; of none (1, 1) as `like`."""
@@ -51,7 +53,8 @@ def tucker_weights(core: Tensor, grid: Sequence[Tensor], factors: Sequence[Tenso
     output, channel, *spatial = factors
     small = [*grid, *spatial]
     taps_last = prod([len(factor) for factor in small]) > prod([factor.shape[1] for factor in small])
-    if not taps_last and _takes(core, *grid, *factors):
+    taken = not taps_last and _takes(core, *grid, *factors)
+    if taken and not _gains_by_tiles(output, channel):
         weights: tuple[Tensor, ...] = _Compiled.apply(len(grid), core, *grid, *factors)  # type: ignore[no-untyped-call]
         return weights
     shape = (len(output), len(channel), *map(len, spatial))
@@ -63,9 +66,16 @@ def tucker_weights(core: Tensor, grid: Sequence[Tensor], factors: Sequence[Tenso
         return tuple(one.reshape(shape) for one in W.view(*y.shape[:2], len(rows), -1).unbind(2))
     if compiled.is_followed():
         W = _products(_mix(cores, rows, taps), output, channel)[1]
+    elif taken:
+        weights = _OfTiles.apply(cores, rows, taps, output, channel)  # type: ignore[no-untyped-call]
+        return tuple(one.view(shape) for one in weights)
     else:
         W = _Plain.apply(cores, rows, taps, output, channel)  # type: ignore[no-untyped-call]
     return tuple(one.view(shape) for one in W.unbind())
+
+
+def _gains_by_tiles(output: Tensor, channel: Tensor) -> bool:
+    return gradients_are_rough() and compiled.has_tiles() and len(output) * len(channel) >= _LEAST_OF_TILES
 
 
 def _takes(*operands: Tensor) -> bool:
@@ -132,13 +142,57 @@ class _Plain(torch.autograd.Function):
         of_half = matmul(of_W.mT, output).view(places, channel.shape[1], -1)  # (P, C, T R0)
         of_channel = matmul(of_half, x)
         of_x = matmul(of_half.mT, channel).view(len(both), -1)  # (P T, R0 R1)
-        of_cores = matmul(both.mT, of_x).view(len(cores), taps.shape[1], -1).mT.to(cores.dtype)
-        of_both = matmul(of_x, inner.mT).to(cores.dtype).view(places, len(taps), *rows.shape[1:], -1)
-        of_rows = (of_both * taps[:, None]).sum((1, 3))
-        of_taps = (of_both * rows[:, None, :, None]).sum((0, 2))
+        of_mix = _gradients_of_mix(of_x, both, inner, cores, rows, taps)
         of_factors = (terms.sum(0, dtype=cores.dtype) for terms in (of_output, of_channel))
-        gradients = [of_cores.reshape(cores.shape), of_rows, of_taps, *of_factors]
-        return _wanted(gradients, ctx.needs_input_grad)
+        return _wanted([*of_mix, *of_factors], ctx.needs_input_grad)
+
+
+class _OfTiles(torch.autograd.Function):
+    """Forward of the compiled core, to the bit; backward torch's, whose products of bfloat16 use tiles."""
+
+    @staticmethod
+    def forward(ctx: Any, *operands: Tensor) -> tuple[Tensor, ...]:
+        cores, rows, taps, output, channel = operands = tuple(operand.contiguous() for operand in operands)
+        places = len(rows)
+        weights = tuple(cores.new_empty(len(output), len(channel), len(taps)) for _ in range(places))
+        x = cores.new_empty(places, len(taps), *cores.shape[1:3])
+        y = cores.new_empty(places, len(taps), len(output), cores.shape[2])
+        factors = rows, output, channel, taps
+        sizes = [size for factor in factors for size in factor.shape]
+        where = compiled.addresses(cores, *factors), *compiled.addresses(x, y), compiled.addresses(*weights)
+        compiled.trainer().weights(1, sizes, False, *where)
+        ctx.save_for_backward(*operands, y.bfloat16())
+        return weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *of_weights: Tensor) -> tuple[Tensor | None, ...]:
+        cores, rows, taps, output, channel, y = ctx.saved_tensors
+        of_W = y.new_empty(len(rows), len(taps), len(output), len(channel))
+        for place, of_weight in zip(of_W, of_weights, strict=True):
+            place.copy_(of_weight.permute(2, 0, 1))
+        of_W = of_W.flatten(0, 2)  # (P T O, C)
+        both, inner = kronecker([rows, taps], rows).bfloat16(), _inner(cores).bfloat16()
+        x = matmul(both, inner).view(len(both), *cores.shape[1:3])  # (P T, R0, R1)
+        of_channel = matmul(of_W.mT, y.flatten(0, 2))
+        of_y = matmul(of_W, channel.bfloat16()).view(len(both), len(output), -1)  # (P T, O, R1)
+        of_output = matmul(of_y, x.mT).sum(0, dtype=cores.dtype)
+        of_x = matmul(output.bfloat16().mT.expand(len(both), -1, -1), of_y).flatten(1)  # (P T, R0 R1)
+        of_mix = _gradients_of_mix(of_x, both, inner, cores, rows, taps)
+        return _wanted([*of_mix, of_output, of_channel.to(cores.dtype)], ctx.needs_input_grad)
+
+
+def _gradients_of_mix(
+    of_x: Tensor, both: Tensor, inner: Tensor, cores: Tensor, rows: Tensor, taps: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return those of cores, rows and taps of x = both inner, (P T, R0 R1)."""
+    of_cores = matmul(both.mT, of_x).view(len(cores), taps.shape[1], -1).mT.to(cores.dtype)
+    of_both = matmul(of_x.to(cores.dtype), inner.mT.to(cores.dtype)).view(
+        len(rows), len(taps), *rows.shape[1:], -1
+    )
+    of_rows = (of_both * taps[:, None]).sum((1, 3))
+    of_taps = (of_both * rows[:, None, :, None]).sum((0, 2))
+    return of_cores.reshape(cores.shape), of_rows, of_taps
 
 
 def _inner(cores: Tensor) -> Tensor:

@@ -36,18 +36,18 @@ def gradients(
     -------
     >>> of_x, of_weight = gradients(gradient, x, weight, (1, 1), (1, 1), (1, 1), 1, (True, True))
     """
-    window = stride, padding, dilation, False, [0, 0], groups
     images = math.gcd(len(x), _MOST_IMAGES)
     keeps_width = 2 * padding[1] == dilation[1] * (weight.shape[3] - 1)
-    if images == 1 or groups > 1 or not keeps_width or not _gains(gradient):
-        return torch.ops.aten.convolution_backward(gradient, x, weight, None, *window, [*needed, False])[:2]
-    # Of each image so many columns: its own, and zeros as far as a window reaches.
-    columns = -(-(x.shape[3] + padding[1]) // stride[1])
-    wide = _beside(gradient, images, columns), _beside(x, images, columns * stride[1])
+    beside = images > 1 and groups == 1 and keeps_width and _gains(gradient)
+    if beside:
+        # Of each image so many columns: its own, and zeros as far as a window reaches.
+        columns, width = -(-(x.shape[3] + padding[1]) // stride[1]), x.shape[3]
+        gradient, x = _beside(gradient, images, columns), _beside(x, images, columns * stride[1])
+    window = stride, padding, dilation, False, [0, 0], groups
     of_x, of_weight, _ = torch.ops.aten.convolution_backward(
-        *wide, weight, None, *window, [*needed, False]
+        gradient, x, weight, None, *window, [*needed, False]
     )
-    return _apart(of_x, images, x.shape[3]) if needed[0] else of_x, of_weight
+    return _apart(of_x, images, width) if beside and needed[0] else of_x, of_weight
 
 
 def _gains(gradient: Tensor) -> bool:
@@ -59,11 +59,14 @@ def _beside(x: Tensor, images: int, columns: int) -> Tensor:
     """Return (N, C, H, W) as (N / images, C, H, images columns), channels last."""
     samples, channels, height, width = x.shape
     wide = x.new_zeros(samples // images, height, images, columns, channels)
-    wide[:, :, :, :width] = x.permute(0, 2, 3, 1).unflatten(0, (-1, images)).transpose(1, 2)
+    each = x.permute(0, 2, 3, 1).view(-1, images, height, width, channels)
+    wide[:, :, :, :width] = each.transpose(1, 2)
     return wide.flatten(2, 3).permute(0, 3, 1, 2)
 
 
 def _apart(wide: Tensor, images: int, width: int) -> Tensor:
     """Return images that are side by side as (N, C, H, width), channels last."""
-    each = wide.permute(0, 2, 3, 1).unflatten(2, (images, -1))[:, :, :, :width]
-    return each.transpose(1, 2).flatten(0, 1).permute(0, 3, 1, 2)
+    many, channels, height, columns = wide.shape
+    each = wide.permute(0, 2, 3, 1).view(many, height, images, columns // images, channels)
+    apart: Tensor = each[:, :, :, :width].transpose(1, 2).flatten(0, 1)
+    return apart.permute(0, 3, 1, 2)
