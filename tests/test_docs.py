@@ -98,6 +98,31 @@ def test_the_tables_of_what_is_trained_here_are_those_of_its_results(monkeypatch
     assert sys.modules["front"].filled(page, made) == page, "run python docs/results/front_trained.py"
 
 
+def test_the_table_of_parts_is_that_of_its_logs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "front", script("results/front.py"))
+    parts, page = script("results/parts.py"), (DOCS / "results/parts.md").read_text()
+    table = parts.table({latent: parts.read(latent) for latent in parts.RATES})
+    assert parts.filled(page, {"parts": table}) == page, "run python docs/results/parts.py"
+
+
+def test_a_part_is_compared_with_its_baseline(monkeypatch):
+    monkeypatch.setitem(sys.modules, "front", script("results/front.py"))
+    parts = script("results/parts.py")
+
+    def trainings(accuracy, seconds):
+        metrics = [{"accuracy": accuracy + seed / 100} for seed in (-1, 0, 1)]
+        outcomes = [{"headline": "accuracy", "metrics": one, "seconds": seconds} for one in metrics]
+        return [{"seed": seed, "outcome": outcome} for seed, outcome in enumerate(outcomes)]
+
+    none = {("baseline", ""): trainings(0.6, 10), ("mixup", "0.2"): trainings(0.62, 15)}
+    lines = parts.table({"none": none, "window": {("baseline", ""): trainings(0.7, 20)}}).splitlines()
+    assert lines[2:] == [
+        "| baseline | [60.00 ± 1.00](parts/baseline-none.parquet) |  | 1.00 "
+        "| [70.00 ± 1.00](parts/baseline-window.parquet) |  | 1.00 |",
+        "| `--mixup 0.2` | [62.00 ± 1.00](parts/mixup-none.parquet) | +2.00 [−0.27, +4.27] | 1.50 | | | |",
+    ]
+
+
 def test_beyond_what_was_trained_the_learning_curve_goes_on():
     curve = script("results/evidence.py").Curve({100: 0.4, 1000: 0.2})
     assert curve.error(10_000) == pytest.approx(0.1)
