@@ -41,6 +41,33 @@ def test_every_command_explains_itself(command, capsys):
     assert f"usage: bitfactor {command}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("given", "words", "found"),
+    [
+        ({}, ["recipes"], "5000"),
+        ({}, ["--import", "FILE", "recipes"], "5000"),
+        ({}, ["zoo"], None),
+        ({"GOMP_SPINCOUNT": "7"}, ["recipes"], "7"),
+        ({"OMP_WAIT_POLICY": "active"}, ["recipes"], None),
+    ],
+)
+def test_idle_threads_sleep_where_networks_are_trained(given, words, found, tmp_path):
+    """The environment is set before a file of the user's runs, which may import torch."""
+    (tmp_path / "file.py").write_text("import os\nprint(os.environ.get('GOMP_SPINCOUNT'))\n")
+    words = [str(tmp_path / "file.py") if word == "FILE" else word for word in words]
+    code = (
+        "import os, sys\nfrom bitfactor.cli import main\nmain(sys.argv[1:])\n"
+        "print(os.environ.get('GOMP_SPINCOUNT'))"
+    )
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    kept = {name: value for name, value in os.environ.items() if name not in names}
+    command = [sys.executable, "-c", code, *words]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True, env={**kept, **given})
+    printed = lines.stdout.splitlines()
+    assert printed[-1] == str(found)
+    assert printed[0] == printed[-1] or "--import" not in words
+
+
 def test_recipes(call):
     assert "digits" in call("recipes")
     assert json.loads(call("recipes", "--json"))[0]["binarization"]["latent"] == "holistic"

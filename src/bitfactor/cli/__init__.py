@@ -149,6 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems returns 1; one whose reader has gone 141, as a shell would say.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if any(word in COMMANDS and "train" in COMMANDS[word].extra for word in arguments[:3]):
+        _let_idle_threads_sleep()
     try:
         status = _run(arguments)
         sys.stdout.flush()
@@ -166,6 +168,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("bitfactor: interrupted", file=sys.stderr)
         return 130
+
+
+def _let_idle_threads_sleep() -> None:
+    """Let torch's idle threads look for work for 0.1 ms or so, not for milliseconds, unless the user decided.
+
+    They would do it on the cores that the threads of the compiled core, and those that load images, need.
+    GNU's OpenMP, which torch's wheels for Linux have, reads it where torch is imported.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 
 def _run(arguments: Sequence[str]) -> int:
