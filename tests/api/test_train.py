@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+from dataclasses import replace
 from types import SimpleNamespace
 
 import cv2
@@ -253,6 +254,20 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
     run = bitfactor.train("digits", out=tmp_path / "run", **options)
     seconds = sum(row["seconds"] for row in run.history)
     assert trial.hours * 3600 == pytest.approx(seconds, rel=1.0)
+
+
+def test_a_trial_says_how_long_a_step_would_take_in_bfloat16(tmp_path, monkeypatch):
+    def tried(quick, **options):
+        monkeypatch.setattr("bitfactor.recipes.runs.cpu_multiplies_bfloat16", lambda: quick)
+        return bitfactor.train("digits", out=tmp_path, dry_run=True, progress=False, limit=720, **options)
+
+    trial = tried(True)
+    assert trial.in_bfloat16 > 0
+    assert tried(True, precision="bfloat16", channels_last=True).in_bfloat16 is None
+    assert tried(False).in_bfloat16 is None
+    tip = "with --precision bfloat16 --channels-last a step takes 0.500 s"
+    assert tip in str(replace(trial, seconds=0.6, in_bfloat16=0.5))
+    assert tip not in str(replace(trial, seconds=0.55, in_bfloat16=0.5))
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_rough_gradients(monkeypatch, case, way):
     monkeypatch.setattr(compiled, "available", lambda: way != "torch")
     monkeypatch.setattr(compiled, "has_tiles", lambda: way == "tiles")
     monkeypatch.setattr(mixing, "_LEAST_OF_TILES", 0)
-    monkeypatch.setattr(precision, "_cpu_multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(precision, "cpu_multiplies_bfloat16", lambda: True)
     given = drawn(case)
     exact, gradients = made(*given)
     with precision.bfloat16_training("cpu"):

@@ -33,7 +33,7 @@ def test_products_of_every_layout(m, k, n, a_layout, b_layout):
 
 
 def test_rough_gradients_leave_the_product_alone(monkeypatch):
-    monkeypatch.setattr("bitfactor.decompositions.precision._cpu_multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr("bitfactor.decompositions.precision.cpu_multiplies_bfloat16", lambda: True)
     a, b, gradient = torch.randn(17, 9, requires_grad=True), torch.randn(9, 33), torch.randn(17, 33)
     with bfloat16_training("cpu"):
         y = matmul(a, b)

@@ -31,7 +31,7 @@ def bfloat16_training(device: str) -> Iterator[None]:
 
     They come from products of bfloat16 anyway; what is computed, W above all, stays exact.
     """
-    token = _rough.set(device != "cpu" or _cpu_multiplies_bfloat16())
+    token = _rough.set(device != "cpu" or cpu_multiplies_bfloat16())
     try:
         yield
     finally:
@@ -44,7 +44,8 @@ def gradients_are_rough() -> bool:
 
 
 @cache
-def _cpu_multiplies_bfloat16() -> bool:
+def cpu_multiplies_bfloat16() -> bool:
+    """Return whether the CPU has instructions for products of bfloat16."""
     return any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16"))
 
 
