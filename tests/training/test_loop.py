@@ -5,6 +5,7 @@ import json
 import shutil
 import signal
 import sys
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -165,6 +166,19 @@ def test_a_refused_command_leaves_what_is_left_of_a_run(recipe_of_toy, tmp_path,
         train(recipe_of_toy(epochs=1), tmp_path, QUIET, track=["mlflow"])
     assert Run(tmp_path).best.exists()
     assert Run(tmp_path).layers.exists()
+
+
+def test_a_limit_takes_digits_of_all_classes():
+    """Whatever order the test images lie in."""
+    whole = Digits.load()
+    order = whole.test[1].argsort()
+    data = replace(whole, test=(whole.test[0][order], whole.test[1][order])).limited(20)
+    ((images, labels),) = data.test_batches(256)
+    assert labels.tolist() == sorted([*range(10)] * 2)
+    assert torch.equal(images[:2], whole.test[0][order][:2])
+    recipe = with_options(recipe_named("digits"), {"limit": 70})
+    ((_, labels),) = prepare(recipe, None, "cpu").data.test_batches(256)
+    assert torch.bincount(labels).tolist() == [7] * 10
 
 
 def test_a_limit_takes_test_images_of_all_classes(tmp_path):

@@ -96,6 +96,12 @@ class _InMemory(ABC):
         train, test = (images.to(device), labels.to(device)), (test_images.to(device), test_labels.to(device))
         return replace(self, train=train, test=test)
 
+    def limited(self, limit: int) -> Self:
+        """Return the same with at most so many test images, equally many of each class."""
+        images, labels = self.test
+        chosen = torch.from_numpy(balanced(labels.cpu().numpy(), limit)).to(labels.device)
+        return replace(self, test=(images[chosen], labels[chosen]))
+
     def steps(self, batch_size: int) -> int:
         """Return the number of whole batches in an epoch."""
         return len(self.train[1]) // expect_some("batch_size", batch_size)
