@@ -256,15 +256,32 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
     assert trial.hours * 3600 == pytest.approx(seconds, rel=1.0)
 
 
+OF_ONE_LAYOUT = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.last = nn.Linear(512, 10)
+
+    def forward(self, x):
+        x = self.second(self.first(x))
+        return self.last(x.view(len(x), -1))
+"""
+
+
 def test_a_trial_says_how_long_a_step_would_take_in_bfloat16(tmp_path, monkeypatch):
     def tried(quick, **options):
-        monkeypatch.setattr("bitfactor.recipes.runs.cpu_multiplies_bfloat16", lambda: quick)
+        monkeypatch.setattr("bitfactor.training.estimate.cpu_multiplies_bfloat16", lambda: quick)
         return bitfactor.train("digits", out=tmp_path, dry_run=True, progress=False, limit=720, **options)
 
+    (tmp_path / "net.py").write_text(OF_ONE_LAYOUT)
     trial = tried(True)
     assert trial.in_bfloat16 > 0
     assert tried(True, precision="bfloat16", channels_last=True).in_bfloat16 is None
     assert tried(False).in_bfloat16 is None
+    assert tried(True, model=f"{tmp_path / 'net.py'}:Net").in_bfloat16 is None
     tip = "with --precision bfloat16 --channels-last a step takes 0.500 s"
     assert tip in str(replace(trial, seconds=0.6, in_bfloat16=0.5))
     assert tip not in str(replace(trial, seconds=0.55, in_bfloat16=0.5))

@@ -45,7 +45,7 @@ def test_every_command_explains_itself(command, capsys):
     ("given", "words", "found"),
     [
         ({}, ["recipes"], "5000"),
-        ({}, ["--import", "FILE", "recipes"], "5000"),
+        ({}, ["--import", "FILE", "--import", "FILE", "recipes"], "5000"),
         ({}, ["zoo"], None),
         ({"GOMP_SPINCOUNT": "7"}, ["recipes"], "7"),
         ({"OMP_WAIT_POLICY": "active"}, ["recipes"], None),

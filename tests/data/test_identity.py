@@ -151,3 +151,6 @@ def test_which_images(folder, cifar):
     directory, _, _ = cifar()
     assert which_images(Cifar10.load(directory), 10_000) == f"10,000 test images in {directory}"
     assert which_images(Own(), 3) == "3 test images"
+    assert which_images(Own(), 3, 2) == "2 of 3 test images"
+    evenly = f"10 of 10,000 test images in {directory}, equally many of each class"
+    assert which_images(Cifar10.load(directory), 10_000, 10) == evenly

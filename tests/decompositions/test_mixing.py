@@ -75,15 +75,24 @@ def test_gradients_are_those_of_the_definition(grid, dtype):
     torch.testing.assert_close(made(*given), (weights.detach(), expected), rtol=1e-4, atol=1e-4)
 
 
+def by_tiles(monkeypatch):
+    """Let gradients be formed by tiles, whatever the size and the machine; no other way is left."""
+    monkeypatch.setattr(compiled, "has_tiles", lambda: True)
+    monkeypatch.setattr(mixing, "_LEAST_OF_TILES", 0)
+    monkeypatch.setattr(mixing._Plain, "apply", None)
+
+
 @pytest.mark.parametrize("way", ["core", "torch", "tiles"])
 @pytest.mark.parametrize("case", CASES)
 def test_rough_gradients(monkeypatch, case, way):
     monkeypatch.setattr(compiled, "available", lambda: way != "torch")
-    monkeypatch.setattr(compiled, "has_tiles", lambda: way == "tiles")
-    monkeypatch.setattr(mixing, "_LEAST_OF_TILES", 0)
+    monkeypatch.setattr(compiled, "has_tiles", lambda: False)
     monkeypatch.setattr(precision, "cpu_multiplies_bfloat16", lambda: True)
     given = drawn(case)
     exact, gradients = made(*given)
+    if way == "tiles":
+        by_tiles(monkeypatch)
+        monkeypatch.setattr(mixing._Compiled, "apply", None)
     with precision.bfloat16_training("cpu"):
         found, rough = made(*given)
     assert torch.equal(found, exact)
@@ -91,10 +100,26 @@ def test_rough_gradients(monkeypatch, case, way):
         assert (one - expected).norm() < 0.02 * expected.norm()
 
 
-def test_what_needs_no_gradient_has_none():
+@pytest.mark.parametrize("tiles", [True, False])
+@pytest.mark.parametrize("frozen", range(6))
+def test_what_needs_no_gradient_has_none(monkeypatch, frozen, tiles):
+    if tiles:
+        by_tiles(monkeypatch)
+        monkeypatch.setattr(precision, "cpu_multiplies_bfloat16", lambda: True)
     modes, operands, of_weights = drawn(CASES[1])
-    operands[0].requires_grad_(False)
+    operands[frozen].requires_grad_(False)
     core, *factors = operands
-    weights = tucker_weights(core, factors[:modes], factors[modes:])
+    with precision.bfloat16_training("cpu" if tiles else "none"):
+        weights = tucker_weights(core, factors[:modes], factors[modes:])
     torch.autograd.backward(weights, of_weights)
-    assert [operand.grad is None for operand in operands] == [True] + [False] * len(factors)
+    assert [operand.grad is None for operand in operands] == [place == frozen for place in range(6)]
+
+
+@pytest.mark.parametrize("channels", [128, 255, 256])
+def test_large_weights_gain_by_tiles(monkeypatch, channels):
+    monkeypatch.setattr(compiled, "has_tiles", lambda: True)
+    monkeypatch.setattr(precision, "cpu_multiplies_bfloat16", lambda: True)
+    output, channel = torch.empty(128, 8), torch.empty(channels, 8)
+    assert not mixing._gains_by_tiles(output, channel)
+    with precision.bfloat16_training("cpu"):
+        assert mixing._gains_by_tiles(output, channel) is (channels == 256)

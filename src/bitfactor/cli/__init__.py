@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems returns 1; one whose reader has gone 141, as a shell would say.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if any(word in COMMANDS and "train" in COMMANDS[word].extra for word in arguments[:3]):
+    if _trains(arguments):
         _let_idle_threads_sleep()
     try:
         status = _run(arguments)
@@ -168,6 +168,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("bitfactor: interrupted", file=sys.stderr)
         return 130
+
+
+def _trains(arguments: Sequence[str]) -> bool:
+    while arguments[:1] == ["--import"]:
+        arguments = arguments[2:]
+    return bool(arguments) and arguments[0] in COMMANDS and "train" in COMMANDS[arguments[0]].extra
 
 
 def _let_idle_threads_sleep() -> None:

@@ -168,17 +168,18 @@ class _OfTiles(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *of_weights: Tensor) -> tuple[Tensor | None, ...]:
         cores, rows, taps, output, channel, y = ctx.saved_tensors
+        # What is mixed has as many rows as taps and places, too few for tiles: it stays float32.
+        both, inner = kronecker([rows, taps], rows), _inner(cores)
         of_W = y.new_empty(len(rows), len(taps), len(output), len(channel))
         for place, of_weight in zip(of_W, of_weights, strict=True):
             place.copy_(of_weight.permute(2, 0, 1))
         of_W = of_W.flatten(0, 2)  # (P T O, C)
-        both, inner = kronecker([rows, taps], rows).bfloat16(), _inner(cores).bfloat16()
-        x = matmul(both, inner).view(len(both), *cores.shape[1:3])  # (P T, R0, R1)
+        x = matmul(both, inner).bfloat16().view(len(both), *cores.shape[1:3])  # (P T, R0, R1)
         of_channel = matmul(of_W.mT, y.flatten(0, 2))
         of_y = matmul(of_W, channel.bfloat16()).view(len(both), len(output), -1)  # (P T, O, R1)
         of_output = matmul(of_y, x.mT).sum(0, dtype=cores.dtype)
         of_x = matmul(output.bfloat16().mT.expand(len(both), -1, -1), of_y).flatten(1)  # (P T, R0 R1)
-        of_mix = _gradients_of_mix(of_x, both, inner, cores, rows, taps)
+        of_mix = _gradients_of_mix(of_x.to(cores.dtype), both, inner, cores, rows, taps)
         return _wanted([*of_mix, of_output, of_channel.to(cores.dtype)], ctx.needs_input_grad)
 
 
@@ -187,9 +188,7 @@ def _gradients_of_mix(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return those of cores, rows and taps of x = both inner, (P T, R0 R1)."""
     of_cores = matmul(both.mT, of_x).view(len(cores), taps.shape[1], -1).mT.to(cores.dtype)
-    of_both = matmul(of_x.to(cores.dtype), inner.mT.to(cores.dtype)).view(
-        len(rows), len(taps), *rows.shape[1:], -1
-    )
+    of_both = matmul(of_x, inner.mT).to(cores.dtype).view(len(rows), len(taps), *rows.shape[1:], -1)
     of_rows = (of_both * taps[:, None]).sum((1, 3))
     of_taps = (of_both * rows[:, None, :, None]).sum((0, 2))
     return of_cores.reshape(cores.shape), of_rows, of_taps

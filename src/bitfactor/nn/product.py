@@ -284,7 +284,7 @@ def _backward(
     scaled = (B * alpha.view(-1, 1, 1, 1)).to(gradient.dtype)
     of_x, of_B = side_by_side.gradients(gradient, S, scaled, stride, padding, dilation, groups, needed)
     if needed[0]:
-        of_x = of_x if is_channels_last(of_x) else of_x.contiguous()
+        of_x = in_format_of(S, of_x)
         if len(x_bits) > 1:
             trainer.mask(maps_of(of_x, groups), x_bits[1].data_ptr(), of_x.data_ptr())
         of_x = of_x.to(_type(x_bfloat16))

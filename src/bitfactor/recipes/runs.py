@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from bitfactor.common import __version__
 from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError, imported
 from bitfactor.data.readers.identity import published, remembered, without_place
-from bitfactor.decompositions.precision import cpu_multiplies_bfloat16
 from bitfactor.format.bits import unpack_signs
 from bitfactor.format.file import load as load_file
 from bitfactor.format.low_precision import Real
@@ -76,6 +74,7 @@ def run_recipe(
     other_data: bool = False,
     beside: Sequence[Run] = (),
     trial: bool = False,
+    try_bfloat16: bool = False,
     callbacks: Sequence[object] = (),
     track: Sequence[Tracker] = (),
 ) -> Trial | None:
@@ -83,10 +82,14 @@ def run_recipe(
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     teacher, start = teacher_of(recipe), None if start_from is None else source_of(start_from)
     if trial:
-        try_it = partial(try_out, data=data, teacher=teacher, device=device, start_from=start)
-        found, quick = try_it(recipe), _in_bfloat16(recipe)
-        may_be_quicker = quick != recipe and (found.device != "cpu" or cpu_multiplies_bfloat16())
-        return replace(found, in_bfloat16=try_it(quick, seconds=5).seconds) if may_be_quicker else found
+        return try_out(
+            recipe,
+            data=data,
+            teacher=teacher,
+            device=device,
+            start_from=start,
+            try_bfloat16=try_bfloat16,
+        )
     train_in(
         recipe,
         out,
@@ -102,12 +105,6 @@ def run_recipe(
         source=None if start_from is None else _source(start_from),
     )
     return None
-
-
-def _in_bfloat16(recipe: Recipe) -> Recipe:
-    return replace(
-        recipe, optimization=replace(recipe.optimization, precision="bfloat16", channels_last=True)
-    )
 
 
 @checked

@@ -4,7 +4,7 @@ import itertools
 import resource
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from statistics import mean
@@ -21,7 +21,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from bitfactor.binarization import Plan, binarize_
 from bitfactor.common.checks import checked
 from bitfactor.common.result import Result
+from bitfactor.decompositions.precision import cpu_multiplies_bfloat16
 from bitfactor.training.optimization import optimizer_of
+from bitfactor.training.processes import launch
 from bitfactor.training.recipe import Experiment, Recipe, prepare
 from bitfactor.training.step import Stepper, build
 from bitfactor.training.tasks import EVALUATION_BATCH, Classification
@@ -195,10 +197,12 @@ def dry_run(
     device: str = "auto",
     start_from: nn.Module | None = None,
     seconds: float = _SECONDS,
+    try_bfloat16: bool = False,
 ) -> Trial:
     """Do what the first steps of a run do, and part of an evaluation, and time them after a warm-up.
 
-    Steps take about so many `seconds`, and the evaluation half as many.
+    Steps take about so many `seconds`, and the evaluation half as many; so do steps in bfloat16, where they
+    are to be tried.
 
     Raises
     ------
@@ -208,8 +212,29 @@ def dry_run(
     experiment = prepare(recipe, data, device)
     fabric, adapted = experiment.fabric, experiment.recipe
     stepper = Stepper(experiment, teacher, start_from, head_images=0)
-    share = fabric.global_rank, fabric.world_size
     plan = adapted.optimization
+    loss, times = _first_steps(experiment, stepper, seconds)
+    return Trial(
+        plan=None if recipe.real else binarize_(adapted.model(), adapted.binarization, dry_run=True),
+        device=str(fabric.device),
+        parameters=sum(parameter.numel() for parameter in stepper.network.parameters()),
+        steps=min(experiment.steps, experiment.total),
+        epochs=plan.epochs,
+        total=experiment.total,
+        loss=loss,
+        seconds=mean(times),
+        evaluation=_seconds_of_evaluation(experiment, stepper, seconds / 2),
+        evaluations=-(-plan.epochs // plan.eval_interval),
+        memory=_memory(fabric.device),
+        spread=(min(times), max(times)),
+        in_bfloat16=_in_bfloat16(experiment, teacher, device, start_from, seconds) if try_bfloat16 else None,
+    )
+
+
+def _first_steps(experiment: Experiment, stepper: Stepper, seconds: float) -> tuple[float, list[float]]:
+    """Return the loss of the first batch, and how long the steps after a warm-up took."""
+    fabric, plan = experiment.fabric, experiment.recipe.optimization
+    share = fabric.global_rank, fabric.world_size
     batches = itertools.chain.from_iterable(
         experiment.data.train_batches(plan.batch_size, plan.seed, epoch, 0, *share)
         for epoch in itertools.count()
@@ -223,20 +248,32 @@ def dry_run(
         stepper.update()
         loss = loss or found
         times.append(time.perf_counter() - started)
-    return Trial(
-        plan=None if recipe.real else binarize_(adapted.model(), adapted.binarization, dry_run=True),
-        device=str(fabric.device),
-        parameters=sum(parameter.numel() for parameter in stepper.network.parameters()),
-        steps=min(experiment.steps, experiment.total),
-        epochs=plan.epochs,
-        total=experiment.total,
-        loss=loss,
-        seconds=mean(times[_WARM_UP:]),
-        evaluation=_seconds_of_evaluation(experiment, stepper, seconds / 2),
-        evaluations=-(-plan.epochs // plan.eval_interval),
-        memory=_memory(fabric.device),
-        spread=(min(times[_WARM_UP:]), max(times[_WARM_UP:])),
-    )
+    return loss, times[_WARM_UP:]
+
+
+def _in_bfloat16(
+    experiment: Experiment,
+    teacher: nn.Module | None,
+    device: str,
+    start_from: nn.Module | None,
+    seconds: float,
+) -> float | None:
+    """Return the seconds of a step in bfloat16 with the channels last.
+
+    None is for a training that is so already, a CPU without such products, and a network that takes no such
+    type or layout.
+    """
+    recipe = experiment.recipe
+    plan = replace(recipe.optimization, precision="bfloat16", channels_last=True)
+    is_quick = experiment.fabric.device.type != "cpu" or cpu_multiplies_bfloat16()
+    if plan == recipe.optimization or not is_quick:
+        return None
+    other = replace(experiment, recipe=replace(recipe, optimization=plan), fabric=launch(plan, device))
+    try:
+        _, times = _first_steps(other, Stepper(other, teacher, start_from, head_images=0), seconds / 2)
+    except (RuntimeError, TypeError):
+        return None
+    return mean(times)
 
 
 def _seconds_of_evaluation(experiment: Experiment, stepper: Stepper, most: float) -> float:

@@ -103,10 +103,14 @@ def which_images(data: "DataSet", number: int, limit: int | None = None) -> str:
     """Return which images a figure of a data set is about, and how many of how many.
 
     >>> which_images(Digits.load(), 360), which_images(Digits.load(), 360, 100)
-    ("360 test images (scikit-learn's digits)", "100 of 360 test images (scikit-learn's digits)")
+    ("360 test images (scikit-learn's digits)",
+     "100 of 360 test images (scikit-learn's digits), equally many of each class")
     """
-    part = f"{limit:,} of " if limit is not None and limit < number else ""
-    return f"{part}{number:,} {getattr(data, 'test_name', 'test images')}"
+    name = getattr(data, "test_name", "test images")
+    if limit is None or limit >= number:
+        return f"{number:,} {name}"
+    evenly = ", equally many of each class" if hasattr(data, "limited") else ""
+    return f"{limit:,} of {number:,} {name}{evenly}"
 
 
 def digest_of(part: Any) -> str:
