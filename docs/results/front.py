@@ -10,9 +10,10 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import TextWrapper
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -183,7 +184,8 @@ def sentences(targets: Mapping[str, Sequence[Point]]) -> str:
         "time and names the better one. On [ten classes of photos](#on-photos-an-hour-of-compare) that "
         "was the binary one, on [CIFAR-10](#trained-here) it was int8."
     )
-    return "\n".join(line for one in said for line in wrapped(one))
+    points = TextWrapper(100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(map(points.fill, said))
 
 
 def _binary(found: Iterable[Point]) -> Point:
@@ -208,18 +210,6 @@ def same(
         ours, int8 = _binary(targets[name]), _int8(targets[name])
         lines.append(f"| {titles[name]} | {ours.ms:.2f} | {int8.ms:.2f} | {ratio:.2f} |")
     return "\n".join(lines)
-
-
-def wrapped(text: str, width: int = 100) -> Iterator[str]:
-    """Yield the lines of a point of a list."""
-    line = ""
-    for word in text.split(" "):
-        if len(line) + 1 + len(word) > width and line:
-            yield line
-            line = "  " + word
-        else:
-            line = f"{line} {word}" if line else word
-    yield line
 
 
 def latencies(targets: Mapping[str, Sequence[Point]], titles: Mapping[str, str] = TARGETS) -> str:

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -39,13 +39,10 @@ def record_calls(model: nn.Module, call: Call) -> dict[str, list[Shapes]]:
     Listed are modules without children, and binary layers as a whole.
     """
     calls: dict[str, list[Shapes]] = defaultdict(list)
-    hooks = [module.register_forward_hook(partial(_record, calls[name])) for name, module in leaves(model)]
-    try:
-        with _evaluating(model), torch.no_grad():
-            call.tried(model)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with ExitStack() as hooks, _evaluating(model), torch.no_grad():
+        for name, module in leaves(model):
+            hooks.enter_context(module.register_forward_hook(partial(_record, calls[name])))
+        call.tried(model)
     return calls
 
 

@@ -1,7 +1,7 @@
 """What a model costs: multiply-accumulates by bit width, and bytes in float, in training, exported."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
@@ -181,16 +181,12 @@ def _products(model: nn.Module) -> Iterator[dict[str, _Products]]:
         for name, module in leaves(model)
         if not isinstance(module, _OF_ONE_WEIGHT) and any(x.dim() > 1 for x in module.parameters())
     }
-    handles = []
-    for name, products in found.items():
-        module = model.get_submodule(name)
-        handles.append(module.register_forward_pre_hook(partial(_begin, products)))
-        handles.append(module.register_forward_hook(partial(_end, products), always_call=True))
-    try:
+    with ExitStack() as hooks:
+        for name, products in found.items():
+            module, end = model.get_submodule(name), partial(_end, products)
+            hooks.enter_context(module.register_forward_pre_hook(partial(_begin, products)))
+            hooks.enter_context(module.register_forward_hook(end, always_call=True))
         yield found
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _begin(products: _Products, module: nn.Module, inputs: object) -> None:

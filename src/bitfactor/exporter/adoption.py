@@ -156,10 +156,6 @@ class Adoption:
     layers: dict[str, str] = field(default_factory=dict)
     signs: dict[str, Signs] = field(default_factory=dict)
 
-    def count(self, kind: str) -> int:
-        """Return how many layers are of a kind."""
-        return sum(finding.kind == kind for finding in self.findings.values())
-
 
 def adopt(module: fx.GraphModule) -> Adoption:
     """Find the binary layers of a traced module, without effects, in a copy of it."""
@@ -300,13 +296,6 @@ class _Walk:
             return None
         return steps.thresholds()[-1], float(steps.values[0]), float(steps.values[-1])
 
-    def _signed(self, node: fx.Node, threshold: float, low: float, high: float) -> fx.Node:
-        """Return what is above 0 where a node's Steps have their higher value."""
-        source = self.known[node].source
-        made = self._above(node, source, threshold)
-        self.adoption.signs[made.name] = Signs(low, high, node.name)
-        return made
-
     def _above(self, node: fx.Node, source: fx.Node, threshold: float) -> fx.Node:
         """Return a source less a threshold: above 0 where, and only where, the source is above it."""
         if threshold == 0:
@@ -333,7 +322,8 @@ class _Walk:
             )
         else:
             kind, why = "binary", f"its input is {two[1]:g} or {two[2]:g}, each filter has two values"
-            signs = self._signed(read.value, *two)
+            signs = self._above(read.value, self.known[read.value].source, two[0])
+            self.adoption.signs[signs.name] = Signs(*two[1:], read.value.name)
             name = self._binary(_SignLayer(*two[1:], node, weight, form, read, product, signs))
         self.adoption.findings[name] = Finding(kind, why, module_path(node))
 

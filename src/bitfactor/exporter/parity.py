@@ -28,6 +28,7 @@ from bitfactor.format import Graph, InputSpec, Node, Skeleton
 from bitfactor.format.graph import ARRAYS
 from bitfactor.format.low_precision import TOLERANCE, Real, is_real_layer
 from bitfactor.format.operations import OPERATIONS
+from bitfactor.format.operations.operation import bad
 from bitfactor.nn import binary_layers
 from bitfactor.nn.model import Call
 
@@ -120,6 +121,11 @@ def _differs(n: fx.Node, expected: str, found: str, fix: str) -> InputError:
 
 _OFF = 1e-3  # of the distance of two values; straight-through gradients leave a rounding error
 _REPORT = "please report this model"
+_NAN = (
+    "look for a division by 0, a root or logarithm of less than 0, or a softmax over what is masked "
+    "throughout"
+)
+_DIFFERS = "avoid operators that change a part of a value in place, or else please report this model"
 
 
 def torch_values(lowered: Lowered, call: Call) -> Values:
@@ -181,13 +187,7 @@ def check(graph: Graph, values: Values, stands_for: Mapping[str, str], real: Rea
     for node in graph.nodes:
         found, expected = _run(node, values), values[node.name]
         if np.isnan(expected).any():
-            raise InputError(
-                f"node {node.name!r} ({node.op})",
-                expected="numbers in torch, on the example and on noise",
-                found="NaN",
-                fix="look for a division by 0, a root or logarithm of less than 0, or a softmax over what is "
-                "masked throughout",
-            )
+            raise bad(node, "numbers in torch, on the example and on noise", "NaN", _NAN)
         if expected.dtype != np.float32:
             wrong = int((found != expected).sum())
             _expect(node, wrong == 0, "torch's values exactly", f"{wrong} of {expected.size} that differ")
@@ -211,12 +211,7 @@ def _run(node: Node, values: Values) -> NDArray[Any]:
 
 def _expect(node: Node, holds: bool, expected: str, found: str) -> None:
     if not holds:
-        raise InputError(
-            f"node {node.name!r} ({node.op})",
-            expected=expected,
-            found=found,
-            fix="avoid operators that change a part of a value in place, or else please report this model",
-        )
+        raise bad(node, expected, found, _DIFFERS)
 
 
 def expect_model(model: object) -> None:

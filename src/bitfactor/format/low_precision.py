@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bitfactor.common.errors import InputError
 from bitfactor.format.graph import Graph
 from bitfactor.format.operations.convolution import real_weight
-from bitfactor.format.operations.operation import Node, spread
+from bitfactor.format.operations.operation import Node, bad, spread
 from bitfactor.format.operations.quantised import LARGEST, LEVELS
 
 Real = Literal["float32", "float16", "int8"]
@@ -176,9 +176,5 @@ def _bias(
 
 
 def _bad(node: Node, found: str) -> InputError:
-    return InputError(
-        f"node {node.name!r} ({node.op})",
-        expected="a finite range of its input, for precision 'low'",
-        found=found,
-        fix="export the model with calibration=samples",
-    )
+    fix = "export the model with calibration=samples"
+    return bad(node, "a finite range of its input, for precision 'low'", found, fix)

@@ -18,7 +18,7 @@ from bitfactor.common.checks import check_fields
 from bitfactor.common.errors import InputError
 from bitfactor.format.graph import Graph, Value, infer
 from bitfactor.format.operations import Node
-from bitfactor.format.operations.operation import Shape
+from bitfactor.format.operations.operation import Shape, bad
 
 Structure = Any  # the number of an output, None, or a tuple, list or dict of such
 
@@ -336,12 +336,8 @@ def _part(node: Node, role: str, whole: NDArray[Any], lengths: Sequence[int | No
     """Return so much of each axis of a tensor."""
     for length, most in zip(lengths, whole.shape, strict=True):
         if length is not None and length > most:
-            raise InputError(
-                f"node {node.name!r} ({node.op})",
-                expected=f"at most {most} along an axis of its {role}",
-                found=str(length),
-                fix="export it with a list of examples, the last as large as it must be",
-            )
+            fix = "export it with a list of examples, the last as large as it must be"
+            raise bad(node, f"at most {most} along an axis of its {role}", str(length), fix)
     return whole[tuple(slice(length) for length in lengths)]
 
 

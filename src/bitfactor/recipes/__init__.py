@@ -10,41 +10,27 @@ from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.common.files import run_again
 from bitfactor.format import ModelFile
-from bitfactor.recipes.hourglass import coco_hourglass, lsp_hourglass, lsp_hourglass_small, mpii_hourglass
+from bitfactor.recipes import hourglass, resnet
 from bitfactor.recipes.own import with_own_model
-from bitfactor.recipes.resnet import (
-    cifar10_resnet18,
-    cifar10_resnet18_recu,
-    cifar10_resnet20,
-    cifar10_vgg_small,
-    cifar100_resnet18,
-    digits,
-    folder_compact,
-    folder_resnet18,
-    imagenet_reactnet18,
-    imagenet_reactnet_a,
-    imagenet_real2binary18,
-    imagenet_resnet18,
-)
 from bitfactor.training import Recipe, Run
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
-    "digits": digits,
-    "cifar10-resnet18": cifar10_resnet18,
-    "cifar10-resnet18-recu": cifar10_resnet18_recu,
-    "cifar10-resnet20": cifar10_resnet20,
-    "cifar10-vgg-small": cifar10_vgg_small,
-    "cifar100-resnet18": cifar100_resnet18,
-    "imagenet-resnet18": imagenet_resnet18,
-    "imagenet-real2binary18": imagenet_real2binary18,
-    "imagenet-reactnet18": imagenet_reactnet18,
-    "imagenet-reactnet-a": imagenet_reactnet_a,
-    "folder-compact": folder_compact,
-    "folder-resnet18": folder_resnet18,
-    "mpii-hourglass": mpii_hourglass,
-    "coco-hourglass": coco_hourglass,
-    "lsp-hourglass": lsp_hourglass,
-    "lsp-hourglass-small": lsp_hourglass_small,
+    "digits": resnet.digits,
+    "cifar10-resnet18": resnet.cifar10_resnet18,
+    "cifar10-resnet18-recu": resnet.cifar10_resnet18_recu,
+    "cifar10-resnet20": resnet.cifar10_resnet20,
+    "cifar10-vgg-small": resnet.cifar10_vgg_small,
+    "cifar100-resnet18": resnet.cifar100_resnet18,
+    "imagenet-resnet18": resnet.imagenet_resnet18,
+    "imagenet-real2binary18": resnet.imagenet_real2binary18,
+    "imagenet-reactnet18": resnet.imagenet_reactnet18,
+    "imagenet-reactnet-a": resnet.imagenet_reactnet_a,
+    "folder-compact": resnet.folder_compact,
+    "folder-resnet18": resnet.folder_resnet18,
+    "mpii-hourglass": hourglass.mpii_hourglass,
+    "coco-hourglass": hourglass.coco_hourglass,
+    "lsp-hourglass": hourglass.lsp_hourglass,
+    "lsp-hourglass-small": hourglass.lsp_hourglass_small,
 }
 
 

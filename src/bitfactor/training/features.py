@@ -1,6 +1,7 @@
 """A teacher of features: where a network's maps are large is learned from another network's maps."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import torch
@@ -87,16 +88,11 @@ def _sizes(network: nn.Module, run: Callable[[], object]) -> _Sizes:
             found.pop(name, None)
             found[name] = tuple(output.shape[2:])
 
-    handles = [
-        module.register_forward_hook(partial(look, name))
-        for name, module in network.named_modules()
-        if name and not name.startswith(inside)
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name, module in network.named_modules():
+            if name and not name.startswith(inside):
+                hooks.enter_context(module.register_forward_hook(partial(look, name)))
         run()
-    finally:
-        for handle in handles:
-            handle.remove()
     return found
 
 

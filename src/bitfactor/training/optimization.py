@@ -30,27 +30,8 @@ _POSITIVE = (
     "log_every",
     "steps",
 )
-_NOT_NEGATIVE = (
-    "weight_decay",
-    "min_lr",
-    "warmup_epochs",
-    "max_grad_norm",
-    "mixup",
-    "cutmix",
-    "gradient_floor",
-    "silent_decay",
-    "real_weight_epochs",
-    "diagnose",
-    "merge_epoch",
-    "momentum",
-    "real_weight_decay",
-    "feature_weight",
-    "latent_rate",
-    "alpha_rate",
-    "weight_rate",
-    "rest_rate",
-)
 _FRACTIONS = ("ema", "label_smoothing", "freeze_flips")
+_OWN_LIMITS = ("seed", "factor_rate", "plateaus", "teacher_weight")
 
 
 @dataclass(frozen=True)
@@ -169,8 +150,9 @@ class Optimization:
         expect_one_of("optimizer", self.optimizer, OPTIMIZERS)
         for name in _POSITIVE:
             self._expect(name, getattr(self, name) is None or getattr(self, name) > 0, "a number above 0")
-        for name in _NOT_NEGATIVE:
-            self._expect(name, (getattr(self, name) or 0) >= 0, "0 or more")
+        for name, value in vars(self).items():
+            if isinstance(value, int | float) and name not in (*_POSITIVE, *_FRACTIONS, *_OWN_LIMITS):
+                self._expect(name, value >= 0, "0 or more")
         for name in _FRACTIONS:
             self._expect(name, 0 <= getattr(self, name) < 1, "0 or more, and below 1")
         self._expect(

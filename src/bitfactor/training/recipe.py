@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from itertools import islice
@@ -183,13 +184,11 @@ def origin(model: nn.Module, inputs: Tensor) -> str:
         if isinstance(output, Tensor) and not output.isfinite().all():
             found.append(f"the output of {name} ({type(module).__name__})")
 
-    modules = [(name, module) for name, module in model.named_modules() if name]
-    handles = [module.register_forward_hook(partial(look, name)) for name, module in modules]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if name:
+                hooks.enter_context(module.register_forward_hook(partial(look, name)))
         model(inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
     return found[0] if found else "the loss"
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bitfactor.binarization import binarize_
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.data import Target
 from bitfactor.decompositions import once, once_for_all, orthogonality_penalty
@@ -413,54 +413,28 @@ class Stepper:
             self.teacher.learn_head(map(self.fabric.to_device, batches), self.classes, images)
 
     def _check(self) -> None:
-        task = self.recipe.task
+        plan, recipe, task, out = self.plan, self.recipe, self.recipe.task, "leave it out"
         for name in ("mixup", "cutmix", "label_smoothing"):
-            if getattr(self.plan, name) and not isinstance(task, Classification):
-                raise InputError(
-                    f"--{name.replace('_', '-')}",
-                    expected="a recipe that classifies",
-                    found=self.recipe.name,
-                    fix="leave it out",
-                )
+            fits = not getattr(plan, name) or isinstance(task, Classification)
+            flag, expected = f"--{name.replace('_', '-')}", "a recipe that classifies"
+            expect_that(fits, flag, expected=expected, found=recipe.name, fix=out)
         first = self.first_stage
         for stage in (first, self.total / self.steps - first):
-            if 0 < stage < self.plan.warmup_epochs:
-                raise InputError(
-                    "--warmup-epochs",
-                    expected=f"at most the {stage:g} epochs of {'each stage' if first else 'the training'}",
-                    found=f"{self.plan.warmup_epochs:g}",
-                    fix="lower it; 0 is none",
-                )
-        if self.plan.diagnose and self.recipe.real:
-            raise InputError(
-                "--diagnose", expected="a binary network", found="--real", fix="leave one of them out"
-            )
-        if self.plan.diagnose > self.total:
-            raise InputError(
-                "--diagnose",
-                expected=f"at most the {self.total} steps of this training",
-                found=str(self.plan.diagnose),
-                fix="lower it, or leave it out",
-            )
-        if self.plan.merge_epoch and (self.recipe.real or self.recipe.binarization.latent == "none"):
-            latent = "--real" if self.recipe.real else "the latent none"
-            raise InputError(
-                "--merge-epoch", expected="a decomposition to merge", found=latent, fix="leave it out"
-            )
-        if self.plan.teacher and self.teacher is None:
-            raise InputError(
-                "train",
-                expected=f"the network of {self.plan.teacher}",
-                found="none",
-                fix="pass it as teacher",
-            )
-        if self.teacher is not None and not isinstance(task, Teachable):
-            raise InputError(
-                "--teacher",
-                expected="a task that can be taught",
-                found=type(task).__name__,
-                fix="leave it out",
-            )
+            fits = stage <= 0 or stage >= plan.warmup_epochs
+            expected = f"at most the {stage:g} epochs of {'each stage' if first else 'the training'}"
+            found, fix = f"{plan.warmup_epochs:g}", "lower it; 0 is none"
+            expect_that(fits, "--warmup-epochs", expected=expected, found=found, fix=fix)
+        fits, fix = not (plan.diagnose and recipe.real), "leave one of them out"
+        expect_that(fits, "--diagnose", expected="a binary network", found="--real", fix=fix)
+        fits, expected = plan.diagnose <= self.total, f"at most the {self.total} steps of this training"
+        expect_that(fits, "--diagnose", expected=expected, found=plan.diagnose, fix=f"lower it, or {out}")
+        fits = not plan.merge_epoch or not (recipe.real or recipe.binarization.latent == "none")
+        found = "--real" if recipe.real else "the latent none"
+        expect_that(fits, "--merge-epoch", expected="a decomposition to merge", found=found, fix=out)
+        fits, expected = not plan.teacher or self.teacher is not None, f"the network of {plan.teacher}"
+        expect_that(fits, "train", expected=expected, found="none", fix="pass it as teacher")
+        fits, found = self.teacher is None or isinstance(task, Teachable), type(task).__name__
+        expect_that(fits, "--teacher", expected="a task that can be taught", found=found, fix=out)
 
 
 def _parts(inputs: Tensor, target: Target, parts: int) -> Iterator[tuple[Tensor, Target]]:

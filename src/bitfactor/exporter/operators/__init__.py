@@ -21,9 +21,7 @@ FAMILIES = (
 
 # The operators of ATen that have a rule, by name and overload; one without an overload is the default.
 _OF_ATEN: list[tuple[Callable[..., Any], str]] = [
-    (convolutions.conv, "conv1d conv2d"),
-    (convolutions.conv3d, "conv3d"),
-    (convolutions.conv_padded, "conv1d.padding conv2d.padding conv3d.padding"),
+    (convolutions.conv, "conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding"),
     (convolutions.conv_transposed, "conv_transpose1d conv_transpose2d.input conv_transpose3d.input"),
     (convolutions.linear, "linear"),
     (convolutions.layer_norm, "layer_norm"),

@@ -87,14 +87,6 @@ def conv(
     b: Builder, x: View, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1,
 ) -> View:  # fmt: skip
-    height, width = sizes_of(padding, weight.ndim - 2, 0)
-    return _conv(b, x, weight, bias, stride, (height, width, height, width), dilation, groups)
-
-
-def conv_padded(
-    b: Builder, x: View, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: str = "valid",
-    dilation: Any = 1, groups: int = 1,
-) -> View:  # fmt: skip
     near, far = sides_of(padding, weight.shape[2:], dilation)
     return conv_sided(b, x, weight, bias, near, far, groups, stride, dilation)
 
@@ -108,20 +100,13 @@ def conv_sided(
         if near != far:
             x, near = shapes.pad(b, x, last_first(near, far)), [0] * len(near)
         return conv3d(b, x, weight, bias, stride, near, dilation, groups)
-    sides = (*sizes_of(near, weight.ndim - 2, 0), *sizes_of(far, weight.ndim - 2, 0))
-    return _conv(b, x, weight, bias, stride, sides, dilation, groups)
-
-
-def _conv(
-    b: Builder, x: View, weight: Tensor, bias: Tensor | None, stride: Any, padding: Sequence[int],
-    dilation: Any, groups: int,
-) -> View:  # fmt: skip
     n = weight.ndim - 2
+    sides = (*sizes_of(near, n, 0), *sizes_of(far, n, 0))
     return b.on_maps(
         "conv2d",
         x,
         n,
-        _geometry(stride, padding, dilation, groups, n),
+        _geometry(stride, sides, dilation, groups, n),
         weight=floats(_as_2d(weight).permute(0, 2, 3, 1)),
         bias=floats(torch.zeros(len(weight)) if bias is None else bias),
     )

@@ -13,6 +13,7 @@ from bitfactor.common.image_spec import InputSpec
 from bitfactor.format.graph import Graph
 from bitfactor.format.operations import OPERATIONS, Node
 from bitfactor.format.operations.convolution import real_weight, terms_of
+from bitfactor.format.operations.operation import spread
 
 Bound = tuple[NDArray[np.float64], NDArray[np.float64]]  # the lowest and the highest of each channel, (C,)
 
@@ -56,12 +57,8 @@ def _summed(products: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _times(x: Bound, factor: NDArray[Any]) -> Bound:
-    a, b = (_over(end, factor) * factor for end in x)
+    a, b = (spread(end, factor.ndim) * factor for end in x)
     return np.minimum(a, b), np.maximum(a, b)
-
-
-def _over(end: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
-    return end.reshape(-1, *[1] * (like.ndim - 1))
 
 
 def _of_channels(low: NDArray[Any], high: NDArray[Any]) -> Bound:
@@ -109,9 +106,7 @@ def _pool(node: Node, _: Any, x: Bound) -> Bound:
 
 def _moved(node: Node, shapes: list[tuple[int, ...]], *xs: Bound) -> Bound:
     def end(i: int) -> NDArray[Any]:
-        maps = (
-            np.broadcast_to(_over(x[i], np.empty(shape)), shape) for x, shape in zip(xs, shapes, strict=True)
-        )
+        maps = (np.broadcast_to(spread(x[i], len(shape)), shape) for x, shape in zip(xs, shapes, strict=True))
         return np.asarray(OPERATIONS[node.op].reference(node, *(one[None] for one in maps))[0])
 
     return _of_channels(end(0), end(1))

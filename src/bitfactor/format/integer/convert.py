@@ -25,7 +25,7 @@ from bitfactor.format.graph import Graph
 from bitfactor.format.integer.bounds import magnitudes
 from bitfactor.format.integer.graph import MOVES, IntegerGraph, IntegerValue, Type
 from bitfactor.format.operations import Node
-from bitfactor.format.operations.convolution import real_weight, terms_of
+from bitfactor.format.operations.convolution import by_pixels, real_weight, terms_of
 from bitfactor.format.operations.integer import (
     LARGEST,
     MOST_OFFSET,
@@ -33,9 +33,10 @@ from bitfactor.format.operations.integer import (
     MOST_SHIFT,
     PIXEL,
     SUM_LIMIT,
+    reach_of,
 )
 from bitfactor.format.operations.move import stays
-from bitfactor.format.operations.operation import spread
+from bitfactor.format.operations.operation import bad, spread
 from bitfactor.format.operations.pool import counted_taps
 
 Reals = NDArray[np.float64]
@@ -180,7 +181,7 @@ class _Converter:
         r = self.ranges.get(name, math.inf)
         if not math.isfinite(r):
             node = next(node for node in self.graph.nodes if node.name == name)
-            raise _bad(node, "a value within bounds", f"magnitudes up to {r}", _SMALLER)
+            raise bad(node, "a value within bounds", f"magnitudes up to {r}", _SMALLER)
         return r
 
     def _value(self, name: str, type: Type, scale: float = 1.0) -> None:
@@ -227,23 +228,19 @@ class _Converter:
             names.append(source)
             shifts.append(found[1])
             tensors |= {f"positive{i}": found[0][0], f"negative{i}": found[0][1]}
+        attributes = {"shifts": tuple(shifts), "lower": bounds[0], "upper": bounds[1]}
+        made = Node(node.name, "weigh", tuple(names), attributes, tensors)
         if offsets:
-            roles = ("positive", "negative")
-            largest = (
-                max(int(np.abs(tensors[f"{r}{i}"].astype(int)).max()) for r in roles)
-                for i in range(len(names))
-            )
-            reach = sum((LARGEST * m >> k) + 1 for m, k in zip(largest, shifts, strict=True))
+            reach = sum(reach_of(made, i) for i in range(len(names)))
             most = min(MOST_OFFSET, SUM_LIMIT - 1 - reach)  # no sum leaves 32 bits
             tensors["offset"] = np.clip(np.rint(sum(offsets) / scale), -most, most).astype(np.int32)
-        attributes = {"shifts": tuple(shifts), "lower": bounds[0], "upper": bounds[1]}
-        self.add(Node(node.name, "weigh", tuple(names), attributes, tensors), "stream", scale)
+        self.add(made, "stream", scale)
 
     def _multipliers(self, node: Node, factors: Reals, fix: str = _SMALLER) -> tuple[NDArray[np.int16], int]:
         found = multipliers(factors)
         if found is None:
             largest = float(np.abs(factors).max())
-            raise _bad(node, f"factors up to {LARGEST} of its scales", f"{largest:g}", fix)
+            raise bad(node, f"factors up to {LARGEST} of its scales", f"{largest:g}", fix)
         return found
 
     def gives_output(self, node: Node) -> bool:
@@ -259,16 +256,17 @@ class _Converter:
         """Add a real-valued layer; weights in the scale of their input."""
         source = self.stream(node.inputs[0])
         reads_image = self.values[source].type == "pixel"
-        weight, channels = _as_convolution(node), self.graph.values[source].shape[0]
+        layer, channels = _as_convolution(node), self.graph.values[source].shape[0]
+        weight = real_weight(layer).astype(np.float64)
         if not (np.isfinite(weight).all() and np.isfinite(node.tensors["bias"]).all()):
-            raise _bad(node, "weights that are numbers", "NaN or infinity", "export the model again")
+            raise bad(node, "weights that are numbers", "NaN or infinity", "export the model again")
         depth = weight.shape[-1]
         zero = [Fraction(0)] * channels
         of_input = np.full(channels, self.values[source].scale)
         if reads_image and self.spec:
             zero = [Fraction(255) * Fraction(mean) - PIXEL for mean in self.spec.mean]
             of_input = 1 / (255 * np.array(self.spec.std))
-        groups = int(node.attributes.get("groups", 1))
+        groups = int(layer.attributes["groups"])
         own = of_input.reshape(groups, depth)[np.arange(len(weight)) // (len(weight) // groups)]
         made = _Weights(weight * own[:, None, None], node.tensors["bias"], zero, groups)
         final = self.gives_output(node)
@@ -278,7 +276,7 @@ class _Converter:
         outside = np.array([round(z) for z in zero], np.int16)
         tensors: dict[str, NDArray[Any]] = {"weight": levels.astype(np.int8), "bias": bias.astype(np.int32)}
         tensors |= {"outside": outside}
-        attributes = _window_of(node)
+        attributes = _window_of(layer)
         if final:
             step = float(np.float32(steps[0]))  # as it is stored
             self.add(Node(node.name, "conv", (source,), attributes, tensors), "output", step)
@@ -291,10 +289,10 @@ class _Converter:
         shape = self.graph.values[node.inputs[0]].shape
         count = terms_of(node, shape)
         if count > LARGEST:
-            raise _bad(node, f"sums of at most {LARGEST} signs", str(count), "use fewer channels, or groups")
-        signs = unpack_signs(node.tensors["weight"], shape[0] // int(node.attributes.get("groups", 1)))
-        attributes = {**_window_of(node), "pad_value": int(node.attributes.get("pad_value", 0))}
-        weight = signs if node.op == "binary_conv2d" else signs[:, None, None]
+            raise bad(node, f"sums of at most {LARGEST} signs", str(count), "use fewer channels, or groups")
+        layer = _as_convolution(node)
+        weight = unpack_signs(layer.tensors["weight"], shape[0] // int(layer.attributes["groups"]))
+        attributes = {**_window_of(layer), "pad_value": int(layer.attributes["pad_value"])}
         self.add(Node(node.name, "binary_conv", node.inputs, attributes, {"weight": weight}), "sum")
 
     def threshold(self, node: Node) -> None:
@@ -304,31 +302,19 @@ class _Converter:
         self.add(Node(node.name, "threshold", (source,), {}, tensors), "bit")
 
     def sum(self, node: Node) -> None:
-        self.weigh(node, node.inputs, terms=True)
+        self._weighed(node, node)
 
-    def scale(self, node: Node) -> None:
-        self.weigh(node, node.inputs, node.tensors["alpha"].astype(np.float64))
-
-    def affine(self, node: Node) -> None:
-        self._affine(node, node)
-
-    def _affine(self, node: Node, affine: Node, bounds: tuple[int, int] = (-LARGEST, LARGEST)) -> None:
-        scale, shift = (affine.tensors[role].astype(np.float64) for role in ("scale", "shift"))
-        self.weigh(node, affine.inputs, scale, offset=shift, bounds=bounds)
+    def _weighed(self, node: Node, of: Node, bounds: tuple[int, int] = (-LARGEST, LARGEST)) -> None:
+        """Add, under the name of `node`, what `of` weighs its inputs by."""
+        roles = {"scale": ("alpha",), "affine": ("scale", "shift")}.get(of.op, ())
+        factors, shift, *_ = [*(of.tensors[role].astype(np.float64) for role in roles), None, None]
+        self.weigh(node, of.inputs, factors, terms=not roles, offset=shift, bounds=bounds)
 
     def clip(self, node: Node) -> None:
         ends = [np.rint(node.attributes[end] / self.scales[node.name]) for end in ("lower", "upper")]
         lower, upper = (int(np.clip(end, -LARGEST, LARGEST)) for end in ends)
-        bounds = (lower, upper)
         of = self.clipped.get(node.inputs[0])
-        if of is None or of.name in self.terms:
-            self.weigh(node, node.inputs, terms=True, bounds=bounds)
-        elif of.op == "affine":
-            self._affine(node, of, bounds)
-        elif of.op == "scale":
-            self.weigh(node, of.inputs, of.tensors["alpha"].astype(np.float64), bounds=bounds)
-        else:
-            self.weigh(node, of.inputs, terms=True, bounds=bounds)
+        self._weighed(node, node if of is None or of.name in self.terms else of, (lower, upper))
 
     def relu(self, node: Node) -> None:
         self.weigh(node, node.inputs, bounds=(0, LARGEST))
@@ -346,7 +332,7 @@ class _Converter:
             node = replace(node, op="avg_pool2d", attributes=whole)
         if node.op == "avg_pool2d" and counted_taps(node, shape).max() > MOST_POOLED:
             found = str(counted_taps(node, shape).max())
-            raise _bad(node, f"a mean of at most {MOST_POOLED} values", found, "pool in two steps")
+            raise bad(node, f"a mean of at most {MOST_POOLED} values", found, "pool in two steps")
         self.move(node)
 
     def move(self, node: Node) -> None:
@@ -399,17 +385,13 @@ class _Weights:
         return np.array([round(b) for b in made], object)
 
 
-def _as_convolution(node: Node) -> Reals:
-    weight = real_weight(node).astype(np.float64)
-    return weight if node.op == "conv2d" else weight[:, None, None]
+def _as_convolution(node: Node) -> Node:
+    return by_pixels(node) if node.op in ("linear", "binary_linear") else node
 
 
-def _window_of(node: Node) -> dict[str, Any]:
-    """Return the window of a layer; a linear layer is one over single pixels."""
-    if node.op in ("linear", "binary_linear"):
-        return {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1, "pixels": True}
-    window = {name: tuple(node.attributes[name]) for name in ("stride", "padding", "dilation")}
-    return {**window, "groups": int(node.attributes["groups"]), "pixels": False}
+def _window_of(layer: Node) -> dict[str, Any]:
+    window = {name: tuple(layer.attributes[name]) for name in ("stride", "padding", "dilation")}
+    return {**window, "groups": int(layer.attributes["groups"]), "pixels": layer.op.endswith("linear")}
 
 
 _CONVERTED: dict[str, Callable[[_Converter, Node], None]] = {
@@ -419,8 +401,8 @@ _CONVERTED: dict[str, Callable[[_Converter, Node], None]] = {
     "binary_linear": _Converter.binary_layer,
     "threshold": _Converter.threshold,
     "add": _Converter.sum,
-    "scale": _Converter.scale,
-    "affine": _Converter.affine,
+    "scale": _Converter.sum,
+    "affine": _Converter.sum,
     "clip": _Converter.clip,
     "relu": _Converter.relu,
     "prelu": _Converter.prelu,
@@ -452,16 +434,12 @@ def _expect_defined(graph: Graph) -> None:
 
 def _undefined(node: Node, how: str = "") -> InputError:
     found = f"{node.op} {how}".strip()
-    return _bad(
+    return bad(
         node,
         "an operation that precision 'integer' defines",
         found,
         "use another precision, or replace it",
     )
-
-
-def _bad(node: Node, expected: str, found: str, fix: str) -> InputError:
-    return InputError(f"node {node.name!r} ({node.op})", expected=expected, found=found, fix=fix)
 
 
 def multipliers(factors: Reals) -> tuple[NDArray[np.int16], int] | None:

@@ -71,17 +71,24 @@ class OverPixels(Weighted):
 
     of: Weighted
 
+    def infer(self, node: Node, x: Shape) -> Shape:
+        weight = node.tensors["weight"].shape
+        if len(weight) != 2 or weight[1] != x[0]:
+            raise bad(node, "an input shaped (F, ...) and a weight shaped (O, F)", f"{x} and {weight}")
+        self.of.infer(by_pixels(node), (x[0], 1, prod(x[1:])))  # the rest of its tensors
+        return (weight[0], *x[1:])
+
     def reference(self, node: Node, x: Array) -> Array:
         """(N, F, ...) -> (N, O, ...): each pixel by itself."""
-        y = self.of.reference(_by_pixels(node), x.reshape(*x.shape[:2], 1, prod(x.shape[2:])))
+        y = self.of.reference(by_pixels(node), x.reshape(*x.shape[:2], 1, prod(x.shape[2:])))
         return y.reshape(*y.shape[:2], *x.shape[2:])
 
     def rows(self, node: Node, place: Place) -> Instruction:
         before, after = ((shape[0], 1, prod(shape[1:])) for shape in (place.shapes[0], place.shape))
-        return self.of.rows(_by_pixels(node), replace(place, shapes=(before,), shape=after))
+        return self.of.rows(by_pixels(node), replace(place, shapes=(before,), shape=after))
 
 
-def _by_pixels(node: Node) -> Node:
+def by_pixels(node: Node) -> Node:
     """Return a linear layer as a convolution over a line of all pixels."""
     window = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1, "pad_value": 0}
     tensors = {**node.tensors, "weight": node.tensors["weight"][:, None, None]}
@@ -113,6 +120,17 @@ def taps_of(x: Array, node: Node, weight: Array) -> Iterator[tuple[Array, Array]
     for i, window in enumerate(taps):
         tap = weight[:, i // width, i % width].reshape(groups, outputs // groups, depth)
         yield window.reshape(len(x), groups, depth, *window.shape[2:]), tap
+
+
+def sums_of_products(
+    node: Node, padded: Array, weight: Array, exact: type[np.floating[Any]] = np.float64
+) -> NDArray[np.int64]:
+    """Return sums that `exact` holds: of less than 2^24 in float32, 2^53 in float64; its product is fast."""
+    total: Any = 0
+    for window, tap in taps_of(padded.astype(exact), node, weight.astype(exact)):
+        n, groups, depth, *size = window.shape
+        total = total + (tap @ window.reshape(n, groups, depth, -1)).reshape(n, -1, *size)
+    return np.asarray(total).astype(np.int64)
 
 
 def onnx_kernel(b: Onnx, x: str, weight: Array) -> Array:
@@ -215,13 +233,8 @@ class BinaryConv2d(Weighted):
 
     def reference(self, node: Node, x: NDArray[np.int8]) -> NDArray[np.int32]:
         weights = unpack_signs(node.tensors["weight"], x.shape[1] // node.attributes["groups"])
-        total: Any = 0
-        for window, weight in taps_of(pad(x, node, node.attributes["pad_value"]), node, weights):
-            n, groups, depth, *size = window.shape
-            # Sums of fewer than 2^24 signs are exact in float32, whose product is the fast one.
-            signs = window.reshape(n, groups, depth, -1).astype(np.float32)
-            total = total + (weight.astype(np.float32) @ signs).reshape(n, -1, *size)
-        return np.asarray(total).astype(np.int32)
+        padded = pad(x, node, node.attributes["pad_value"])
+        return sums_of_products(node, padded, weights, np.float32).astype(np.int32)
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
         depth = b.shape(x)[0] // node.attributes["groups"]
@@ -245,14 +258,6 @@ class BinaryConv2d(Weighted):
         )
 
 
-def linear_shape(node: Node, x: Shape) -> Shape:
-    """Return the shape of a linear layer whose weight is (O, F)."""
-    weight = node.tensors["weight"].shape
-    if len(weight) != 2 or weight[1] != x[0]:
-        raise bad(node, "an input shaped (F, ...) and a weight shaped (O, F)", f"{x} and {weight}")
-    return (weight[0], *x[1:])
-
-
 def onnx_pixels(b: Onnx, x: str, weight: str, dimensions: int, output: str | None = None) -> str:
     """Weight (O, F) times x (N, F, ...), of so many dimensions without the batch: (N, O, ...)."""
     letters = "cdefgh"[: dimensions - 1]
@@ -262,12 +267,6 @@ def onnx_pixels(b: Onnx, x: str, weight: str, dimensions: int, output: str | Non
 class Linear(OverPixels):
     of = Conv2d()
     tensors = _REAL
-
-    def infer(self, node: Node, x: Shape) -> Shape:
-        shape = linear_shape(node, x)
-        expect_tensor(node, "bias", shape[:1])
-        _expect_range(node, x)
-        return shape
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
         weight = _onnx_weight(b, node, node.tensors["weight"])

@@ -17,8 +17,7 @@ from bitfactor.format.operations.convolution import (
     Weighted,
     channels_of_group,
     convolved,
-    linear_shape,
-    taps_of,
+    sums_of_products,
 )
 from bitfactor.format.operations.operation import (
     FLOATS,
@@ -74,15 +73,6 @@ def quantised(x: Array, factor: Array, offset: Array, lower: int, upper: int) ->
 def by_channel(node: Node, role: str, x: Integers) -> Integers:
     """Return a tensor (C,) of a node so that it broadcasts against x (N, C, ...)."""
     return spread(node.tensors[role].astype(np.int64), x.ndim - 1)
-
-
-def sums_of_products(node: Node, padded: Integers, weight: Array) -> Integers:
-    """Sums of products below 2^53 are exact in float64, whose product is the fast one."""
-    total: Any = 0
-    for window, tap in taps_of(padded.astype(np.float64), node, weight.astype(np.float64)):
-        n, groups, depth, *size = window.shape
-        total = total + (tap @ window.reshape(n, groups, depth, -1)).reshape(n, -1, *size)
-    return np.asarray(total).astype(np.int64)
 
 
 def accumulated(node: Node, x: Integers, weight: Array) -> Integers:
@@ -256,11 +246,6 @@ class IntegerConv2d(_Layer):
 
 class IntegerLinear(OverPixels, _Layer):
     of = IntegerConv2d()
-
-    def infer(self, node: Node, x: Shape) -> Shape:
-        shape = linear_shape(node, x)
-        self._expect(node, x[0])
-        return shape
 
 
 class Weigh(_Integer, Pixelwise):

@@ -197,11 +197,9 @@ class Pixelwise(Operation):
         return Instruction.of(self.kind)
 
 
-def bad(node: Node, expected: str, found: str) -> InputError:
+def bad(node: Node, expected: str, found: str, fix: str = "export the model again") -> InputError:
     """Return the error of a node that does not fit."""
-    return InputError(
-        f"node {node.name!r} ({node.op})", expected=expected, found=found, fix="export the model again"
-    )
+    return InputError(f"node {node.name!r} ({node.op})", expected=expected, found=found, fix=fix)
 
 
 def expect_tensor(node: Node, role: str, *shapes: Shape) -> None:

@@ -6,7 +6,6 @@ weights is an exact integer, and y = fma(sum, scale, bias). A tap outside the ma
 """
 
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +16,10 @@ from bitfactor.format.operations.convolution import (
     Weighted,
     channels_of_group,
     convolved,
-    linear_shape,
     onnx_convolution,
     onnx_kernel,
     onnx_pixels,
-    taps_of,
+    sums_of_products,
 )
 from bitfactor.format.operations.operation import (
     FLOATS,
@@ -87,7 +85,7 @@ def _levels(x: Float, node: Node) -> Float:
     return np.rint(cut((x - lowest) * inverse, 0, LEVELS))
 
 
-def _finished(node: Node, sums: NDArray[np.float64]) -> Float:
+def _finished(node: Node, sums: NDArray[np.int64]) -> Float:
     scale, bias = (spread(node.tensors[role], sums.ndim - 1) for role in ("scale", "bias"))
     return fma(sums.astype(np.float32), scale, bias)
 
@@ -113,14 +111,8 @@ class QuantisedConv2d(Weighted):
         return shape
 
     def reference(self, node: Node, x: Float) -> Float:
-        levels = _levels(pad(x, node, 0), node).astype(np.float64)
-        total: Any = 0
-        for window, weight in taps_of(levels, node, node.tensors["weight"]):
-            n, groups, depth, *size = window.shape
-            # Sums below 2^31 are exact in float64, whose product is the fast one.
-            sums = weight.astype(np.float64) @ window.reshape(n, groups, depth, -1)
-            total = total + sums.reshape(n, -1, *size)
-        return _finished(node, np.asarray(total))
+        levels = _levels(pad(x, node, 0), node)
+        return _finished(node, sums_of_products(node, levels, node.tensors["weight"]))
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
         dimensions = len(b.shape(x))
@@ -142,11 +134,6 @@ class QuantisedConv2d(Weighted):
 class QuantisedLinear(OverPixels):
     of = QuantisedConv2d()
     tensors = _TENSORS
-
-    def infer(self, node: Node, x: Shape) -> Shape:
-        shape = linear_shape(node, x)
-        _expect(node, x[0], shape[0])
-        return shape
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
         dimensions = len(b.shape(x))
