@@ -1,7 +1,7 @@
 """Which layers of a network to turn binary: what one bit costs in loss, and what it saves in time, here."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -154,9 +154,18 @@ def assign(
         saved = {name: spent[0][name] - spent[1][name] for name in names}
         order = sorted(names, key=lambda name: _worth(added[name], saved[name]))
         counts = np.unique(np.linspace(0, len(order), most_mixes).round().astype(int)).tolist()
-        mixes = tuple(_measured([order[:count] for count in counts], names, mixed, given, loss, timed, runs))
+        chosen = [order[:count] for count in counts]
+        models = [mixed(binary) for binary in chosen]
+        sessions = [timed(one) for one in models]
+        x = given[0][0][:1].numpy()
+        turns = {str(i): partial(session, x) for i, (session, _) in enumerate(sessions)}
+        mixes = []
+        rows = zip(chosen, models, sessions, interleaved(turns, runs), strict=True)
+        for binary, one, (_, size), times in rows:
+            keep = tuple(name for name in names if name not in binary)
+            mixes.append(Mix(tuple(binary), keep, _loss(one, given, loss), times["minimum_ms"], size))
     layers = tuple(LayerCost(name, added[name], saved[name]) for name in order)
-    return Assignment(layers, mixes, cpu_name(), precision)
+    return Assignment(layers, tuple(mixes), cpu_name(), precision)
 
 
 def _worth(added: float, saved: float) -> tuple[bool, float]:
@@ -220,22 +229,3 @@ def _spent(session: Session, names: Sequence[str], runs: int) -> dict[str, float
     """Return the milliseconds of the kernels that each of the layers is in."""
     profile = session.profile(runs=runs)
     return {name: 1e3 * sum(one.minimum for one in profile.layers if name in one.names) for name in names}
-
-
-def _measured(
-    chosen: Sequence[Sequence[str]],
-    names: Sequence[str],
-    mixed: Callable[[Sequence[str]], nn.Module],
-    batches: Batches,
-    loss: Callable[[Tensor, Tensor], Tensor],
-    timed: Callable[[nn.Module], tuple[Session, int]],
-    runs: int,
-) -> Iterator[Mix]:
-    """Yield the networks with these layers binary, timed in turns."""
-    models = [mixed(binary) for binary in chosen]
-    sessions = [timed(model) for model in models]
-    x = batches[0][0][:1].numpy()
-    times = interleaved({str(i): partial(session, x) for i, (session, _) in enumerate(sessions)}, runs)
-    for binary, model, (_, size), spent in zip(chosen, models, sessions, times, strict=True):
-        keep = tuple(name for name in names if name not in binary)
-        yield Mix(tuple(binary), keep, _loss(model, batches, loss), spent["minimum_ms"], size)

@@ -105,7 +105,7 @@ def find_keypoints(instances: PoseSet, *, flip: bool = False) -> PoseEvaluation:
             fix="leave it out, or name flip_pairs in the skeleton.json of the data set",
         )
     metric = task.found()
-    parts: list[tuple[NDArray[np.float64], ...]] = []
+    parts: list[tuple[NDArray[Any], ...]] = []
     for inputs, target in instances.data.test_batches(_BATCH):
         assert not isinstance(target, Tensor)
         maps = network.outputs(inputs.numpy())
@@ -114,18 +114,10 @@ def find_keypoints(instances: PoseSet, *, flip: bool = False) -> PoseEvaluation:
         metric.update(torch.from_numpy(maps), target)
         found = decode(maps, STRIDE, task.scale)
         parts.append((*found, *(target[name].numpy() for name in ("keypoints", "labelled", "norm"))))
-    keypoints, confidence, truth, labelled, norm = (np.concatenate(part) for part in zip(*parts, strict=True))
+    points, confidence, truth, labelled, norm = (np.concatenate(part) for part in zip(*parts, strict=True))
+    path, images, notes = network.path, instances.images, instances.notes
     return PoseEvaluation(
-        network.path,
-        instances.images,
-        instances.notes,
-        metric.score(),
-        keypoints,
-        confidence,
-        truth,
-        labelled.astype(bool),
-        norm,
-        flip,
+        path, images, notes, metric.score(), points, confidence, truth, labelled, norm, flip
     )
 
 

@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bitfactor.common import _native
 from bitfactor.common.result import text_table
 from bitfactor.format.bits import WORD_BITS
-from bitfactor.format.graph import Cost, Graph, Value, cost
+from bitfactor.format.graph import Graph, Value
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.format.operations.operation import Pixelwise, Place, Rows
 from bitfactor.format.program import Buffer, Instruction
@@ -323,39 +320,3 @@ def _row(layer: LayerTime) -> list[str]:
         f"{layer.rate / 1e9:.1f}" if macs else "",
         f"{layer.fraction:.1%}".replace("%", " %"),
     ]
-
-
-def profile_of(
-    graph: Graph,
-    layers: Sequence[Layer],
-    phases: Sequence[int],
-    kernels: Sequence[str],
-    reasons: Sequence[str],
-    ns: NDArray[np.float64],
-    *,
-    isa: str,
-    threads: int,
-) -> Profile:
-    """Gather `ns` (runs, phases), the times of each phase, by layer; `phases` is how many a layer has."""
-    ends = np.cumsum(phases)
-    times = np.add.reduceat(ns, ends - np.array(phases), axis=1) / 1e9
-    medians = np.median(times, axis=0)
-    fractions = medians / max(medians.sum(), np.finfo(np.float64).tiny)
-    nodes = {node.name: node for node in graph.nodes}
-    measured = []
-    for i, layer in enumerate(layers):
-        spent = sum((cost(nodes[name], graph) for name in layer.names if layer.operations), Cost())
-        measured.append(
-            LayerTime(
-                layer.names,
-                layer.operations,
-                f"{isa}/{kernels[ends[i] - 1]}",
-                tuple(filter(None, reasons[ends[i] - 1].split("\n"))),
-                spent.binary_macs,
-                spent.real_macs,
-                float(times[:, i].min()),
-                float(medians[i]),
-                float(fractions[i]),
-            )
-        )
-    return Profile(tuple(measured), len(ns), threads)

@@ -14,7 +14,7 @@ from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.common.machine import REFERENCE, chosen_isa, physical_cores
 from bitfactor.format.file import ModelFile, Source, content_of, expect_within, load
-from bitfactor.format.graph import ARRAYS, Graph, run, total
+from bitfactor.format.graph import ARRAYS, Cost, Graph, cost, run, total
 from bitfactor.format.low_precision import low_precision
 from bitfactor.runtime.hub import located
 from bitfactor.runtime.inputs import (
@@ -38,7 +38,7 @@ from bitfactor.runtime.prediction import (
     looks_unprepared,
     predictor,
 )
-from bitfactor.runtime.program import Profile, profile_of, program_of
+from bitfactor.runtime.program import LayerTime, Profile, program_of
 
 MOST_THREADS = 1024
 _Outputs = tuple[NDArray[Any], ...]
@@ -420,16 +420,30 @@ class NativeRunner:
         for count in (_WARM_UP, runs):
             ns = np.empty((count, len(kernels)))
             self._program.profile(x=_flat(xs), outs=outs, ns=ns)
-        return profile_of(
-            self._packed,
-            self._layers,
-            self._phases,
-            kernels,
-            self._program.reasons(),
-            ns,
-            isa=self.isa,
-            threads=self.threads,
-        )
+        ends = np.cumsum(self._phases)
+        times = np.add.reduceat(ns, ends - np.array(self._phases), axis=1) / 1e9
+        medians = np.median(times, axis=0)
+        fractions = medians / max(medians.sum(), np.finfo(np.float64).tiny)
+        nodes = {node.name: node for node in self._packed.nodes}
+        reasons = self._program.reasons()
+        layers = []
+        for i, layer in enumerate(self._layers):
+            counted = [nodes[name] for name in layer.names if layer.operations]
+            spent = sum((cost(node, self._packed) for node in counted), Cost())
+            layers.append(
+                LayerTime(
+                    layer.names,
+                    layer.operations,
+                    f"{self.isa}/{kernels[ends[i] - 1]}",
+                    tuple(filter(None, reasons[ends[i] - 1].split("\n"))),
+                    spent.binary_macs,
+                    spent.real_macs,
+                    float(times[:, i].min()),
+                    float(medians[i]),
+                    float(fractions[i]),
+                )
+            )
+        return Profile(tuple(layers), len(ns), self.threads)
 
     def _too_large(self) -> InputError:
         limited = self._most_bytes is not None
