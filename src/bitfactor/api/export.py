@@ -107,25 +107,11 @@ def write_network(
     int8 = _int8_path(run, output, form, precision, overwrite) if calibration else None
     if form == "bitfactor":
         return export(output, overwrite=overwrite)
-    if board:
-        return write_kit(
-            _model(run, export),
-            output,
-            board,
-            core=core,
-            max_ram=max_ram,
-            max_flash=max_flash,
-            overwrite=overwrite,
-        )
-    if form == "c":
-        return export_c(
-            _model(run, export),
-            output,
-            precision=precision,
-            core=core or ("cortex-m0plus" if precision == "integer" else None),
-            max_ram=max_ram,
-            max_flash=max_flash,
-            overwrite=overwrite,
+    if board or form == "c":
+        write = partial(write_kit, board=board) if board else partial(export_c, precision=precision)
+        of = core or ("cortex-m0plus" if precision == "integer" else None)
+        return write(
+            _model(run, export), output, core=of, max_ram=max_ram, max_flash=max_flash, overwrite=overwrite
         )
     onnx = imported("bitfactor.targets.onnx", f"bitfactor export --format {form}", "onnx")
     report: OnnxReport = onnx.export_onnx(
