@@ -9,7 +9,7 @@ import math
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, stdev
@@ -31,77 +31,34 @@ from bitfactor.training.recipe import without_effect
 LOGS = Path(__file__).parent / "evidence"
 FIGURE = Path(__file__).parents[1] / "images" / "evidence.svg"
 SMALL, WIDE, POSE = "CIFAR-10, top-1", "CIFAR-10, 16 times the weights, top-1", "Leeds Sports Pose, PCK@0.2"
+_LOGS = {
+    SMALL: (
+        "test",
+        {
+            240: "plain rank product frozen cosine tt window",
+            1560: "plain rank product frozen cosine tt window rms-none rms-tucker rms-holistic",
+            7020: "none tucker holistic rank cosine window window-still window-taps rms-tucker rms-holistic",
+        },
+    ),
+    WIDE: ("wide-test", {7020: "none window"}),
+    POSE: (
+        "lsp",
+        {
+            240: "test test-rank test-tucker test-cosine test-tt test-window",
+            1500: (
+                "test-none test-tucker test-holistic test-rank test-cosine test-tt test-window "
+                "test-rms-none test-rms-tucker test-rms-holistic test-rms-window"
+            ),
+            7000: (
+                "test-none test-rank test-window test-rms-none test-rms-tucker test-rms-holistic "
+                "test-rms-window gpu-none gpu-cosine"
+            ),
+        },
+    ),
+}
 STUDIES: dict[str, dict[int, tuple[str, ...]]] = {
-    SMALL: {
-        240: (
-            "test-plain-240",
-            "test-rank-240",
-            "test-product-240",
-            "test-frozen-240",
-            "test-cosine-240",
-            "test-tt-240",
-            "test-window-240",
-        ),
-        1560: (
-            "test-plain-1560",
-            "test-rank-1560",
-            "test-product-1560",
-            "test-frozen-1560",
-            "test-cosine-1560",
-            "test-tt-1560",
-            "test-window-1560",
-            "test-rms-none-1560",
-            "test-rms-tucker-1560",
-            "test-rms-holistic-1560",
-        ),
-        7020: (
-            "test-none-7020",
-            "test-tucker-7020",
-            "test-holistic-7020",
-            "test-rank-7020",
-            "test-cosine-7020",
-            "test-window-7020",
-            "test-window-still-7020",
-            "test-window-taps-7020",
-            "test-rms-tucker-7020",
-            "test-rms-holistic-7020",
-        ),
-    },
-    WIDE: {7020: ("wide-test-none-7020", "wide-test-window-7020")},
-    POSE: {
-        240: (
-            "lsp-test-240",
-            "lsp-test-rank-240",
-            "lsp-test-tucker-240",
-            "lsp-test-cosine-240",
-            "lsp-test-tt-240",
-            "lsp-test-window-240",
-        ),
-        1500: (
-            "lsp-test-none-1500",
-            "lsp-test-tucker-1500",
-            "lsp-test-holistic-1500",
-            "lsp-test-rank-1500",
-            "lsp-test-cosine-1500",
-            "lsp-test-tt-1500",
-            "lsp-test-window-1500",
-            "lsp-test-rms-none-1500",
-            "lsp-test-rms-tucker-1500",
-            "lsp-test-rms-holistic-1500",
-            "lsp-test-rms-window-1500",
-        ),
-        7000: (
-            "lsp-test-none-7000",
-            "lsp-test-rank-7000",
-            "lsp-test-window-7000",
-            "lsp-test-rms-none-7000",
-            "lsp-test-rms-tucker-7000",
-            "lsp-test-rms-holistic-7000",
-            "lsp-test-rms-window-7000",
-            "lsp-gpu-none-7000",
-            "lsp-gpu-cosine-7000",
-        ),
-    },
+    title: {steps: tuple(f"{prefix}-{log}-{steps}" for log in logs.split()) for steps, logs in of.items()}
+    for title, (prefix, of) in _LOGS.items()
 }
 """The logs of each number of steps, for each network."""
 TABLES = {"CIFAR-10": (SMALL, WIDE), "Leeds Sports Pose": (POSE,)}
@@ -168,6 +125,13 @@ ALPHAS = {
     },
 }
 """The logs of each alpha, at the estimator and rate that are best for it on validation images."""
+LONGEST = 23_400
+LASTING = {
+    "none": "test-last-none-23400",
+    "window": "test-last-window-23400",
+    "window, frozen": "test-last-still-23400",
+}
+"""The logs of the longest trainings."""
 
 DRAFTS = {
     "bases.py": (
@@ -453,6 +417,37 @@ def alphas() -> str:
     return _markdown(lines)
 
 
+def lasting(data: Mapping[str, Studies]) -> str:
+    """Return whether window's lead lasts, in Markdown: the rows, and what they are over each other."""
+    of = {name: next(iter(rows((log,)).values())) for name, log in LASTING.items()}
+    spent = {name: _cpu_seconds(log) for name, log in LASTING.items()}
+    lines = [["row", "seeds", "top-1", "CPU minutes"], ["---", *["---:"] * 3]]
+    for name, values in of.items():
+        minutes = f"{mean(spent[name].values()) / 60:.1f}"
+        lines.append([name, str(len(values)), str(sample(list(values.values()))), minutes])
+    short, free = mean(data[SMALL][7020]["none"].values()), mean(of["none"].values())
+    curve = Curve({7020: 1 - short, LONGEST: 1 - free})
+    pooled = Pooled.over(list(of.values()))
+    compared = [["comparison", "equal steps", "cost", "equal time"], ["---", "---", "---:", "---"]]
+    for ours, theirs in (("window", "none"), ("window, frozen", "none"), ("window", "window, frozen")):
+        one, _ = pooled.apart(of[ours], of[theirs])
+        seeds = spent[ours].keys() & spent[theirs].keys()
+        cost = sum(spent[ours][seed] for seed in seeds) / sum(spent[theirs][seed] for seed in seeds)
+        left = str(_less(one, 1 - curve.error(LONGEST * cost) - free)) if theirs == "none" else ""
+        compared.append([f"{ours} over {theirs}", str(one), f"{cost:.2f}", left])
+    return f"{_markdown(lines)}\n{_markdown(compared)}"
+
+
+def _cpu_seconds(log: str) -> Values:
+    """Return those of each seed that was trained at one go."""
+    trainings = pq.read_table(LOGS / f"{log}.parquet").to_pylist()
+    return {one["seed"]: one["outcome"]["cpu_seconds"] for one in trainings if one["outcome"]["cpu_seconds"]}
+
+
+def _less(one: Difference, gain: float) -> Difference:
+    return replace(one, mean=one.mean - gain, low=(one.low or 0.0) - gain, high=(one.high or 0.0) - gain)
+
+
 def tables(data: Mapping[str, Studies]) -> dict[str, str]:
     """Return every table that evidence.md begins with."""
     found = columns(data)
@@ -462,6 +457,7 @@ def tables(data: Mapping[str, Studies]) -> dict[str, str]:
         "what window's lead is worth": worth(data, found),
         "what window gains by": mechanism(data),
         "learned alpha over the analytic one": alphas(),
+        "what lasts": lasting(data),
     }
 
 

@@ -96,9 +96,7 @@ class ModelFile:
         InputError
             If its operations cannot run on them.
         """
-        if self.free is not None:
-            return self.free.graph_for(self.graph, shapes)
-        return self.graph.with_shapes(*shapes)
+        return (self.free or FreeSizes(())).graph_for(self.graph, shapes)
 
     @cached_property
     def image_spec(self) -> InputSpec | None:

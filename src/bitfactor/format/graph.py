@@ -11,8 +11,9 @@ Every value has a batch dimension before them, of any size. A value has one of t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from math import prod
+from operator import add
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -120,21 +121,6 @@ class Graph:
         """All inputs, in the order in which a call gives them."""
         return (self.input, *self.others)
 
-    def with_shapes(self, *shapes: Shape) -> "Graph":
-        """Return the graph for inputs of other shapes.
-
-        Raises
-        ------
-        InputError
-            If its operations cannot run on them.
-        """
-        count = len(self.inputs)
-        expect_that(len(shapes) == count, "input shapes", expected=f"{count} of them", found=len(shapes))
-        first, *others = (
-            replace(value, shape=shape) for value, shape in zip(self.inputs, shapes, strict=True)
-        )
-        return replace(self, input=first, others=tuple(others))
-
 
 def infer(node: Node, values: Mapping[str, Value]) -> Value:
     """Return the value that `node` gives when it runs on `values`, or raise `InputError` where it cannot."""
@@ -195,12 +181,7 @@ class Cost:
     real_bytes: int = 0
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(
-            self.binary_macs + other.binary_macs,
-            self.real_macs + other.real_macs,
-            self.binary_bytes + other.binary_bytes,
-            self.real_bytes + other.real_bytes,
-        )
+        return Cost(*map(add, astuple(self), astuple(other)))
 
     @property
     def binary_fraction(self) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import check_fields
+from bitfactor.common.checks import as_tuples, check_fields, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.format.graph import Graph, Value, infer
 from bitfactor.format.operations import Node
@@ -252,10 +252,14 @@ class FreeSizes:
         return f"(N, {', '.join(lengths)})"
 
     def graph_for(self, graph: Graph, shapes: Sequence[Shape]) -> Graph:
-        """Return the graph for inputs of other shapes."""
+        """Return the graph for inputs of other shapes, or raise InputError where it cannot run on them."""
+        count = len(graph.inputs)
+        expect_that(len(shapes) == count, "input shapes", expected=f"{count} of them", found=len(shapes))
         first, *others = (
             replace(value, shape=shape) for value, shape in zip(graph.inputs, shapes, strict=True)
         )
+        if not self.lengths:
+            return replace(graph, input=first, others=tuple(others))
         values = {value.name: value for value in (first, *others)}
         nodes = []
         for node in graph.nodes:
@@ -295,15 +299,14 @@ class FreeSizes:
         cls, values: Mapping[str, Any], tensors: Mapping[str, Mapping[str, NDArray[Any]]]
     ) -> "FreeSizes":
         """Return what `described` told of, with the tensors, which it does not have."""
-
-        def length(one: Any) -> Length | None:
-            return None if one is None else Length(tuple((name, axis) for name, axis in one[0]), *one[1:])
-
         lengths = {
-            node: {name: tuple(map(length, entries)) for name, entries in attributes.items()}
+            node: {
+                name: tuple(one and Length(*one) for one in as_tuples(entries))
+                for name, entries in attributes.items()
+            }
             for node, attributes in values["lengths"].items()
         }
-        return cls(tuple(tuple(axis) for axis in values["axes"]), lengths, tensors)
+        return cls(as_tuples(values["axes"]), lengths, tensors)
 
 
 def free_sizes(graphs: Sequence[Graph], axes: Sequence[tuple[int, int, int]]) -> FreeSizes:
