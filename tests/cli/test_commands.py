@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -69,7 +70,7 @@ def test_idle_threads_sleep_where_networks_are_trained(given, words, found, tmp_
 
 
 def test_recipes(call):
-    assert "digits" in call("recipes")
+    assert re.search(r"^folder-compact +real +60 ", call("recipes"), re.M)
     assert json.loads(call("recipes", "--json"))[0]["binarization"]["latent"] == "holistic"
 
 

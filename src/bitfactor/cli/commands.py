@@ -54,10 +54,8 @@ def recipes() -> Listing:
     from bitfactor.recipes import RECIPES  # torch
 
     found = [build() for build in RECIPES.values()]
-    rows = [
-        (r.name, *map(r.binarization.words, ("latent", "scale")), str(r.optimization.epochs), r.description)
-        for r in found
-    ]
+    of = {r.name: ("real", "") if r.real else map(r.binarization.words, ("latent", "scale")) for r in found}
+    rows = [(r.name, *of[r.name], str(r.optimization.epochs), r.description) for r in found]
     records = [{"description": recipe.description, **recipe.settings()} for recipe in found]
     return Listing(("recipe", "latent", "scale", "epochs", "what it is"), rows, records)
 
