@@ -21,6 +21,7 @@ from bitfactor.cli.recipe import Asked, flags_of_all
 from bitfactor.common.files import run_file
 from bitfactor.decompositions import class_of
 from bitfactor.recipes.own import with_options
+from bitfactor.study.plan import Plan
 from bitfactor.training import OPTIMIZERS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -128,6 +129,11 @@ def test_beyond_what_was_trained_the_learning_curve_goes_on():
     assert curve.error(10_000) == pytest.approx(0.1)
     for steps in (10, 300, 5000):
         assert curve.steps(curve.error(steps)) == pytest.approx(steps)
+
+
+@pytest.mark.parametrize("plan", [DOCS / "results/optimizers.toml", DOCS.parent / "examples/plan.toml"])
+def test_plans_are_sound(plan):
+    assert len(Plan.read(plan).comparisons) > 1
 
 
 def test_every_log_of_the_study_is_linked_and_there():

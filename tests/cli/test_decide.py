@@ -32,6 +32,7 @@ scale = "learned"
 latent = "tucker"
 scale = "learned"
 widths = [16, 16]
+learning_rate = [0.01, 0.02, 2.0]
 
 [search]
 seeds = 1
@@ -86,6 +87,14 @@ def test_a_plan_is_searched_tested_decided_and_not_repeated(plan, tmp_path, call
     assert [*rows] == ["none", "tucker", "fast"]
     assert rows["none"]["chosen"] == {"learning_rate": 0.02}
     assert rows["tucker"]["chosen"] == {"learning_rate": 0.02, "factor_rate": 1.0}
+    assert rows["fast"]["chosen"] == {"learning_rate": 0.02, "factor_rate": 1.0}
+    edge = "The best learning_rate of {} is the least or the largest tried. Search further."
+    assert [edge.format(row) in printed for row in rows] == [True, True, False]
+    assert {row: one["edges"] for row, one in rows.items()} == {
+        "none": ["learning_rate"],
+        "tucker": ["learning_rate"],
+        "fast": [],
+    }
     assert rows["none"]["by_seed"] == pytest.approx({"0": 0.7, "1": 0.71, "2": 0.72})
     settings = Run(out / "test/fast/cells/tucker-learned-seed2").settings()
     assert settings["model"]["widths"] == [16, 16]
@@ -104,7 +113,7 @@ def test_a_plan_is_searched_tested_decided_and_not_repeated(plan, tmp_path, call
     )
 
     before = trained(out)
-    assert len(before) == 2 + 2 * 4 + 3 * 3
+    assert len(before) == 2 + 4 + 4 + 3 * 3  # those at a rate of 2 leave none
     again = bitfactor.decide(plan(), out=out, progress=False)
     assert trained(out) == before
     assert again.to_dict() == result
@@ -129,7 +138,7 @@ def test_at_equal_time_a_slower_row_takes_fewer_steps(plan, tmp_path, call):
 @pytest.mark.usefixtures("steps")
 def test_a_dry_run_says_how_long_all_takes_and_writes_nothing(plan, tmp_path, call):
     printed = call("decide", plan(), "--out", tmp_path / "out", "--dry-run", "--jobs", "1")
-    assert "19 trainings on cpu" in printed
+    assert "21 trainings on cpu" in printed
     assert "test of tucker: Tucker, learned" in printed
     assert not (tmp_path / "out").exists()
 
@@ -151,7 +160,8 @@ def test_a_plan_that_has_changed_is_refused_but_not_for_its_comments(plan, tmp_p
 @pytest.mark.usefixtures("toy_cells")
 def test_without_all_its_trainings_nothing_is_decided(plan, tmp_path, capfd):
     file, out = plan("learning_rate = [0.01, 0.02]", "weight_decay = [0.1]"), tmp_path / "out"
-    file.write_text(file.read_text().replace("limit = 64", "limit = 64\nlearning_rate = 2.0"))  # it diverges
+    text = file.read_text().replace("learning_rate = [0.01, 0.02, 2.0]", "")
+    file.write_text(text.replace("limit = 64", "limit = 64\nlearning_rate = 2.0"))  # it diverges
     assert main(["decide", str(file), "--out", str(out)]) == 2
     assert "no finished training of none-learned" in capfd.readouterr().err.splitlines()[-1]
     assert not (out / "result.md").exists()
@@ -228,6 +238,8 @@ def test_without_all_its_trainings_nothing_is_decided(plan, tmp_path, capfd):
         ("[rows.none]", '[rows."a/b"]', "comparisons: expected one of a/b"),
         ("[rows.fast]", '[rows."a/b"]', "comparisons: expected one of none"),
         ("[0.01, 0.02]", "0.01", "search.axes: learning_rate: expected a list of values"),
+        ("[0.01, 0.02, 2.0]", "2.0", "rows.fast: learning_rate: expected a list of values to search"),
+        ("2.0", "-2.0", "rows.fast: learning_rate: expected"),
         ("[0.01, 0.02]", "[0.01, 0.01]", "search.axes: learning_rate: expected a list of values"),
         (
             "[0.01, 0.02]",

@@ -26,7 +26,8 @@ from bitfactor.training.run import machine
 class Tested:
     """What a row reached, by seed, at the setting that its search has chosen.
 
-    Where rows are compared at equal time, `steps` and `seconds_a_step` say how that was made.
+    `edges` are the options whose chosen value is the least or the largest of those tried. Where rows are
+    compared at equal time, `steps` and `seconds_a_step` say how that was made.
     """
 
     row: str
@@ -34,6 +35,7 @@ class Tested:
     deviation: float
     by_seed: Mapping[int, float]
     chosen: Mapping[str, Value]
+    edges: tuple[str, ...] = ()
     steps: int | None = None
     seconds_a_step: float | None = None
 
@@ -78,12 +80,17 @@ class Decision(Result):
             ]
             for one in self.comparisons
         ]
+        edges = "".join(
+            f"\nThe best {name} of {one.row} is the least or the largest tried. Search further.\n"
+            for one in self.rows
+            for name in one.edges
+        )
         same = " The search saw the test images: the recipe has no others." * (self.searched_on == "test")
         return (
             f"# {self.question}\n\n"
             f"Plan {self.plan[:12]}, recipe {self.recipe}, compared at equal {self.equal}. The smallest "
             f"difference of interest, in points: {self.smallest_points:g}.{same}\n\n"
-            f"{_markdown(['row', f'{self.metric}, %', 'seeds', 'chosen', *timed], rows)}\n"
+            f"{_markdown(['row', f'{self.metric}, %', 'seeds', 'chosen', *timed], rows)}{edges}\n"
             f"{_markdown(['comparison', 'points [95 % interval]', 'p', 'certain', 'verdict'], found)}"
         )
 
@@ -166,7 +173,7 @@ class _Work:
 
     def searches(self) -> dict[Path, StudyPlan]:
         """Return the searches of the rows for which an axis means something."""
-        meant = {row: self.plan.meant(row, self.plan.search.axes) for row in self.plan.rows}
+        meant = {row: self.plan.meant(row, self.plan.searched(row)) for row in self.plan.rows}
         budget = self.plan.search
         return {
             self.out / "search" / row: self._study(row, budget.seeds, budget.length, "validation", axes)
@@ -199,7 +206,7 @@ class _Work:
         axes: Mapping[str, Sequence[Value]],
         choices: Choices | None = None,
     ) -> StudyPlan:
-        options = {**self.plan.meant(row, self.plan.options), **self.plan.rows[row], **length}
+        options = {**self.plan.meant(row, self.plan.options), **self.plan.fixed(row), **length}
         latent, scale = (str(options.pop(name)) for name in ("latent", "scale"))
         if "holdout" in option_values(self.plan.base):
             options["holdout"] = holdout
@@ -254,6 +261,11 @@ def _train(studies: Mapping[Path, StudyPlan], out: Path) -> None:
         )
 
 
+def _at_edge(value: Value, tried: Sequence[Value]) -> bool:
+    numbers = [one for one in tried if isinstance(one, int | float) and not isinstance(one, bool)]
+    return len(numbers) == len(tried) > 1 and value in (min(numbers), max(numbers))
+
+
 def _decided(work: _Work, tests: Mapping[Path, StudyPlan]) -> Decision:
     plan, times = work.plan, work.times()
     studies = {path.name: read_study(path) for path in tests}
@@ -262,13 +274,15 @@ def _decided(work: _Work, tests: Mapping[Path, StudyPlan]) -> Decision:
         row: {one.cell.seed: float(one.outcome.metrics[metric]) for one in study.finished if one.outcome}
         for row, study in studies.items()
     }
+    chosen = {row: study.trainings[0].chosen for row, study in studies.items()}
     rows = tuple(
         Tested(
             row,
             mean(of.values()),
             stdev(of.values()),
             of,
-            studies[row].trainings[0].chosen,
+            chosen[row],
+            tuple(name for name, one in chosen[row].items() if _at_edge(one, plan.searched(row)[name])),
             times.get("steps", {}).get(row),
             times.get("seconds_a_step", {}).get(row),
         )

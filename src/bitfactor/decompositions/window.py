@@ -80,8 +80,9 @@ class Window(Latent):
     the spread of its column. So one learning rate moves W by more of its spread the more channels it has, and
     wide layers want a lower one. Weights without a window, 1x1 or of linear layers, are free, except for a
     factor of one number. It is in no table of the paper. B is made for `--factor-rate 1/rank`, and stays
-    cosines at 0. Then Adam steps in another basis, see `Cosine`, which gives half of what `window` gains
-    (docs/results/evidence.md). With the initialisation `identity`, B starts as taps.
+    cosines at 0. Then Adam steps in another basis, see `Cosine`, at a rate for each layer. Whether a B that
+    learns gains more is not certain (docs/results/evidence.md). With the initialisation `identity`, B starts
+    as taps.
 
     Example
     -------

@@ -40,7 +40,10 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Search(Budget):
-    """The values of each option from which each row gets its best, on validation images."""
+    """The values of each option from which each row gets its best, on validation images.
+
+    A row that lists values of its own for one of the options searches these instead.
+    """
 
     axes: Mapping[str, tuple[Value, ...]]
 
@@ -81,9 +84,18 @@ class Plan:
         base = recipe_named(self.recipe)
         return base if self.model is None else with_own_model(base, asdict(OwnModel.at(self.model)))
 
+    def fixed(self, row: str) -> dict[str, Value]:
+        """Return the options of a row that are not searched."""
+        return {name: value for name, value in self.rows[row].items() if name not in self.search.axes}
+
+    def searched(self, row: str) -> dict[str, tuple[Value, ...]]:
+        """Return the values of each axis for a row: its own, else those of all rows."""
+        own: Mapping[str, Any] = self.rows[row]
+        return {name: own.get(name, values) for name, values in self.search.axes.items()}
+
     def meant(self, row: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return those of `options` that mean something to a row."""
-        idle = with_options(self.base, {**self.options, **self.rows[row]}).idle()
+        idle = with_options(self.base, {**self.options, **self.fixed(row)}).idle()
         return {name: value for name, value in options.items() if name not in idle}
 
     @property
@@ -156,10 +168,10 @@ def _expect_sound(plan: Plan, path: Path) -> None:
     _expect_pairs(plan, f"{path}: comparisons")
     homes = _homes(plan, path)
     for name, row in plan.rows.items():
-        tried = [{option: value} for option, values in plan.search.axes.items() for value in values]
+        tried = [{option: value} for option, values in plan.searched(name).items() for value in values]
         of_row = {**homes, **dict.fromkeys(row, f"rows.{name}")}
         for more in (*tried, plan.search.length, plan.test.length):
-            _try(plan, {**plan.options, **row, **more}, path, of_row)
+            _try(plan, {**plan.options, **plan.fixed(name), **more}, path, of_row)
         for option in row:
             if option not in _ROW and option not in plan.meant(name, row):
                 raise _without_effect(f"{path}: rows.{name}: {option}", [name])
@@ -190,9 +202,7 @@ def _homes(plan: Plan, path: Path) -> dict[str, str]:
         _expect_once(f"{path}: {table}", options, homes)
         homes |= dict.fromkeys(options, table)
     for name, values in plan.search.axes.items():
-        where = f"{path}: search.axes: {name}"
-        sound = isinstance(values, tuple) and 0 < len(values) == len({*values})
-        expect_that(sound, where, expected="a list of values, each once", found=values)
+        _expect_values(f"{path}: search.axes: {name}", values)
     for name, row in plan.rows.items():
         where = f"{path}: rows.{name}"
         expected = "a name of letters, digits and _ . -"
@@ -202,8 +212,15 @@ def _homes(plan: Plan, path: Path) -> dict[str, str]:
             if key not in row:
                 raise _missing(f"{where}: {key}", f"a {key}")
         _expect_known(where, row, known)
-        _expect_once(where, row, homes)
+        _expect_once(where, plan.fixed(name), homes)
+        for option in row.keys() & plan.search.axes.keys():
+            _expect_values(f"{where}: {option}", row[option])
     return homes
+
+
+def _expect_values(where: str, values: object) -> None:
+    sound = isinstance(values, tuple) and 0 < len(values) == len({*values})
+    expect_that(sound, where, expected="a list of values to search, each once", found=values)
 
 
 def _expect_once(where: str, options: Collection[str], homes: Mapping[str, str]) -> None:
