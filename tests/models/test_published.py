@@ -59,6 +59,14 @@ def test_sizes_that_do_not_fit(sizes, words):
         models.irnet_resnet20(**sizes)
 
 
+@pytest.mark.parametrize("network", ["irnet_resnet20", "recu_resnet20", "recu_resnet18", "vgg_small"])
+def test_weights_start_as_the_authors_draw_them(network):
+    layers = [one for one in getattr(models, network)().modules() if isinstance(one, nn.Conv2d)]
+    for layer in layers[2:]:
+        fan = len(layer.weight) if network == "vgg_small" else layer.weight.shape[1]
+        assert float(layer.weight.detach().std()) == pytest.approx((2 / (9 * fan)) ** 0.5, rel=0.1)
+
+
 def test_a_wider_and_deeper_resnet20():
     model = models.irnet_resnet20(7, (2, 3, 4, 1), (8, 16, 24, 24)).eval()
     assert [len(model.get_submodule(f"layer{i}")) for i in (1, 2, 3, 4)] == [2, 3, 4, 1]

@@ -10,7 +10,7 @@ from torch import nn
 from bitfactor.nn import normalise
 from bitfactor.nn.normalise import normalised
 from bitfactor.nn.product import tanh_gradient
-from bitfactor.nn.sign import SignActivation, anneal_, annealed
+from bitfactor.nn.sign import SignActivation, anneal_, annealed, annealed_late
 from bitfactor.runtime import instruction_sets
 
 SHAPES = [(2, 1, 1, 1), (3, 5, 7, 6), (4, 16, 8, 8), (2, 48, 5, 3), (2, 130, 3, 3), (1, 3, 33, 2)]
@@ -127,11 +127,12 @@ def test_a_batch_of_one_number_is_refused_as_torch_refuses_it() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("progress", [0.0, 0.5, 1.0])
-def test_gradient_of_the_annealed_estimator(progress, dtype, layout) -> None:
+@pytest.mark.parametrize("slope", [annealed, annealed_late])
+def test_gradient_of_the_annealed_estimators(slope, progress, dtype, layout) -> None:
     x = torch.linspace(-40, 40, 2 * 5 * 9 * 9).view(2, 5, 9, 9).contiguous(memory_format=layout).to(dtype)
-    activation, upon = SignActivation("annealed"), torch.randn(x.shape).to(dtype)
+    activation, upon = SignActivation(slope.__name__), torch.randn(x.shape).to(dtype)
     anneal_(activation, progress)
-    expected = annealed(x.double(), torch.tensor(progress)) * upon.double()
+    expected = slope(x.double(), torch.tensor(progress)) * upon.double()
     tolerance = 3e-6 if dtype == torch.float32 else 0.01
     for function in (activation, activation.sloped):
         leaf = x.clone(memory_format=torch.preserve_format).requires_grad_()

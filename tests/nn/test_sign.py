@@ -61,12 +61,13 @@ def test_polynomial_gradient_is_a_triangle() -> None:
     assert gradient_at(SignActivation("polynomial"), [-2, -1, -0.5, 0, 0.5, 1]) == [0, 0, 1, 2, 1, 0]
 
 
+@pytest.mark.parametrize(("estimator", "least"), [("annealed", -1), ("annealed_late", -3)])
 @pytest.mark.parametrize("progress", [0.0, 0.5, 1.0])
-def test_annealed_gradient_is_that_of_its_surrogate(progress) -> None:
-    activation = SignActivation("annealed")
+def test_annealed_gradient_is_that_of_its_surrogate(progress, estimator, least) -> None:
+    activation = SignActivation(estimator)
     anneal_(nn.Sequential(activation), progress)
     values = [-1.5, -0.1, 0.0, 0.03, 0.7]
-    t = 10 ** (2 * progress - 1)
+    t = 10 ** (least + (1 - least) * progress)
     k = max(1 / t, 1)
     expected = gradient_at(lambda x: k * torch.tanh(t * x), values)
     assert gradient_at(activation, values) == pytest.approx(expected, rel=1e-5)

@@ -72,13 +72,14 @@ class Binarization:
 
     activation_estimator: Named = "clipped"
     """The gradient in place of the input sign's own: clipped, wide (to abs(x) < 3), polynomial,
-    over_deviation, annealed (IR-Net) or identity. The gradient of over_deviation is polynomial, over each
-    sample's deviation (ReCU). `bitfactor.nn.register_estimator` adds others."""
+    over_deviation, annealed (IR-Net), annealed_late (its ResNet-20) or identity. The gradient of
+    over_deviation is polynomial, over each sample's deviation (ReCU). `bitfactor.nn.register_estimator` adds
+    others."""
 
     weight_estimator: Named = "clipped"
-    """The gradient in place of the weight sign's own: clipped to abs(W) <= 1, annealed (IR-Net), rms (through
-    a normalisation of each filter) or identity. With identity, factors grow without bound.
-    `bitfactor.nn.register_estimator` adds others."""
+    """The gradient in place of the weight sign's own: clipped to abs(W) <= 1, annealed (IR-Net),
+    annealed_late (its ResNet-20), rms (through a normalisation of each filter) or identity. With identity,
+    factors grow without bound. `bitfactor.nn.register_estimator` adds others."""
 
     weight_transform: Named = "none"
     """What is done to a weight before its sign: none, centred, standardised, clamped or periodic. Centred

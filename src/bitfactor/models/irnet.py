@@ -47,6 +47,16 @@ def _power_of_two(weight: Tensor) -> Tensor:
     return torch.exp2(torch.log2(weight.abs().flatten(1).mean(1)).round())
 
 
+def _initialise(model: nn.Module) -> None:
+    """Draw the weights as the authors do: normal, of the deviation sqrt(2 / fan in) (K. He et al. 2015).
+
+    Standardised weights have the same signs at any scale, but the larger they are the less a step turns them.
+    """
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(layer.weight)
+
+
 class HardtanhBlock(nn.Module):
     """Twice conv 3x3, BN, hardtanh, with a shortcut before the hardtanh; new channels of it are zeros.
 
@@ -109,6 +119,7 @@ class HardtanhResNet(nn.Module):
             self.add_module(f"layer{i + 1}", nn.Sequential(*stage))
         self.bn2 = nn.BatchNorm1d(widths[-1])
         self.linear = nn.Linear(widths[-1], num_classes)
+        _initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
         x = normalised(self.bn1, self.conv1(x), clip=self.span == "conv")
@@ -132,6 +143,10 @@ class VGGSmall(nn.Module):
             self.add_module(f"bn{i}", nn.BatchNorm2d(width))
         self.pooling = MaxPool2d(2)
         self.fc = nn.Linear(512 * 4 * 4, num_classes)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out")
+        nn.init.normal_(self.fc.weight, std=0.01)
 
     def forward(self, x: Tensor) -> Tensor:
         for i in range(6):

@@ -5,7 +5,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -55,9 +55,9 @@ class _Annealed(torch.autograd.Function):
     """x or its sign, with the slope of `annealed`: backward makes it from x, and nothing else is kept."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, progress: float, of_sign: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, steepness: float, of_sign: bool) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.steepness = 10 ** (2 * progress - 1)
+        ctx.steepness = steepness
         return sign(x) if of_sign else x.view_as(x)
 
     @staticmethod
@@ -111,13 +111,30 @@ def polynomial(x: Tensor) -> Tensor:
     return (2 - 2 * x.abs()).clamp_min(0)
 
 
-def annealed(x: Tensor, progress: Tensor) -> Tensor:
+def annealed(x: Tensor, progress: Tensor, decades: int = 2) -> Tensor:
     """Slope k t (1 - tanh(t x)^2), t = 10^(2 progress - 1), k = max(1 / t, 1): the estimator of IR-Net.
 
-    As progress goes from 0 to 1 the surrogate k tanh(t x) goes from nearly the identity to nearly sign.
+    As progress goes from 0 to 1 the surrogate k tanh(t x) goes from nearly the identity to nearly sign. With
+    other `decades` t rises through as many, to the same end.
     """
-    t = 10 ** (2 * progress - 1)
+    t = _steepness(progress, decades)
     return torch.clamp_min(1 / t, 1) * t * (1 - torch.tanh(t * x).square())
+
+
+def annealed_late(x: Tensor, progress: Tensor) -> Tensor:
+    """Slope of `annealed` with t = 10^(4 progress - 3), for longer the identity: IR-Net's code, ResNet-20."""
+    return annealed(x, progress, 4)
+
+
+_Progress = TypeVar("_Progress", float, Tensor)
+
+
+def _steepness(progress: _Progress, decades: int) -> _Progress:
+    """Return t of the annealed estimators, which ends at 10."""
+    return 10 ** (decades * progress - decades + 1)
+
+
+_DECADES: dict[Callable[..., Tensor], int] = {annealed: 2, annealed_late: 4}
 
 
 def closed_clip(W: Tensor) -> Tensor:
@@ -166,12 +183,14 @@ ACTIVATION_ESTIMATORS: dict[str, Estimator] = {
     "polynomial": Estimator(polynomial),
     "over_deviation": Estimator(surrogate=OverDeviation),
     "annealed": Estimator(annealed),
+    "annealed_late": Estimator(annealed_late),
     "identity": Estimator(identity),
 }
 
 WEIGHT_ESTIMATORS: dict[str, Estimator] = {
     "clipped": Estimator(closed_clip),
     "annealed": Estimator(annealed),
+    "annealed_late": Estimator(annealed_late),
     "rms": Estimator(surrogate=lambda: over_rms),
     "identity": Estimator(identity),
 }
@@ -188,6 +207,8 @@ class Sign(nn.Module):
         The gradient in place of the sign's own, from what the sign is taken of.
     surrogate
         What is applied before the sign, which then passes gradients on whole; None for a slope alone.
+    decades
+        Through how many powers of 10 the steepness rises where the gradient anneals; None where it does not.
     annealing
         Whether somebody sets `progress`, where there is one; None before anybody has looked.
     """
@@ -202,15 +223,16 @@ class Sign(nn.Module):
         self.estimator = estimator_name(self.where, estimator, self.known)
         self.slope, surrogate = self.known[self.estimator]
         self.surrogate = None if surrogate is None else surrogate()
-        if self.slope is annealed:
+        self.decades = _DECADES.get(self.slope)
+        if self.decades is not None:
             self.register_buffer("progress", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
         self._expect_annealed()
         if self.surrogate is not None:
             return straight_through(self.surrogate(x), identity)
-        if self._is_fused(x):
-            return _Annealed.apply(x, float(self.progress), True)  # type: ignore[no-any-return, no-untyped-call]
+        if (t := self._fused(x)) is not None:
+            return _Annealed.apply(x, t, True)  # type: ignore[no-any-return, no-untyped-call]
         return straight_through(x, self._slope(x))
 
     def sloped(self, x: Tensor) -> Tensor:
@@ -218,12 +240,15 @@ class Sign(nn.Module):
         self._expect_annealed()
         if self.surrogate is not None:
             return self.surrogate(x)
-        if self._is_fused(x):
-            return _Annealed.apply(x, float(self.progress), False)  # type: ignore[no-any-return, no-untyped-call]
+        if (t := self._fused(x)) is not None:
+            return _Annealed.apply(x, t, False)  # type: ignore[no-any-return, no-untyped-call]
         return x if self.slope is identity else sloped(x, self._slope(x))
 
-    def _is_fused(self, x: Tensor) -> bool:
-        return self.slope is annealed and torch.is_grad_enabled() and x.requires_grad and packs(x)
+    def _fused(self, x: Tensor) -> float | None:
+        """Return the steepness of an annealed estimator whose slope the compiled core takes from x."""
+        if self.decades is None or not (torch.is_grad_enabled() and x.requires_grad and packs(x)):
+            return None
+        return _steepness(float(self.progress), self.decades)
 
     @property
     def clips(self) -> bool:
@@ -231,9 +256,7 @@ class Sign(nn.Module):
         return self.surrogate is None and self.slope in (clipped, closed_clip)
 
     def _slope(self, x: Tensor) -> Slope:
-        if self.slope is annealed:
-            return partial(annealed, progress=self.progress)
-        return self.slope
+        return self.slope if self.decades is None else partial(self.slope, progress=self.progress)
 
     def _expect_annealed(self) -> None:
         if self.annealing is not None or not self.training or not torch.is_grad_enabled():
