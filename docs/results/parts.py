@@ -28,8 +28,9 @@ VARIED = {
     "weight-transform": ["centred", "standardised", "clamped", "periodic"],
     "weight-estimator": ["annealed", "rms"],
     "activation-estimator": ["wide", "over_deviation", "annealed"],
-    "gradient-floor": ["0.01"],
-    "silent-decay": ["2e-5"],
+    "activation": ["rprelu"],
+    "gradient-floor": ["0.04"],
+    "silent-decay": ["9e-4"],
     "freeze-flips": ["0.01"],
     "weight-decay": ["1e-4"],
     "schedule": ["linear"],
@@ -40,7 +41,7 @@ VARIED = {
 }
 """The options, and the values that a part gives them; the baseline has none of these."""
 OF_FREE_WEIGHTS = {"gradient-floor", "silent-decay", "freeze-flips"}
-FIXED = {"weight-decay": f"--decayed {ALL}"}
+FIXED = {"weight-decay": f"--decayed {ALL}", "weight-transform": "--weight-estimator identity"}
 BASELINE = "baseline"
 
 Trainings = list[Mapping[str, Any]]

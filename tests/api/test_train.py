@@ -18,7 +18,8 @@ from bitfactor.decompositions import Tucker
 from bitfactor.format import load as load_file
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS
-from bitfactor.runtime.zoo import locate
+from bitfactor.recipes import recipe_named
+from bitfactor.recipes.runs import network_options
 from bitfactor.training import TerminatedError
 from bitfactor.training.estimate import between
 
@@ -198,7 +199,7 @@ def test_a_run_starts_from_the_weights_of_another(trained, tmp_path):
             bitfactor.train("digits", out=tmp_path / "wide", start_from=trained, **wide)
 
 
-def test_a_run_starts_from_an_exported_file_and_from_the_zoo(trained, tmp_path):
+def test_a_run_starts_from_an_exported_file_and_from_the_zoo(trained, tmp_path, monkeypatch):
     file = tmp_path / "net.safetensors"
     trained.export(file)
     run = bitfactor.train(
@@ -210,13 +211,21 @@ def test_a_run_starts_from_an_exported_file_and_from_the_zoo(trained, tmp_path):
         assert torch.equal(*(layer.binary_weight() for layer in layers))
     torch.testing.assert_close(*(layer.alpha() for layer in layers), rtol=1e-3, atol=1e-5)  # the last one's
     torch.testing.assert_close(new.fc.weight, old.fc.weight)
-    settings = json.loads(load_file(locate("digits")).provenance["settings"])["model"]
-    options = {name: settings[name] for name in ("blocks", "widths", "stem", "activation", "shortcuts")}
-    zoo = bitfactor.train(
-        "digits", out=tmp_path / "zoo", start_from="zoo:digits", steps=1, progress=False, **options
-    )
+    (tmp_path / "digits").mkdir()  # the name of a network is no path
+    monkeypatch.chdir(tmp_path)
+    zoo = bitfactor.train("digits", out=tmp_path / "zoo", start_from="zoo:digits", steps=1)
     assert json.loads((tmp_path / "zoo" / "recipe.json").read_text())["from"] == "zoo:digits"
     assert zoo.model()(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+def test_a_network_to_start_from_gives_the_options_that_are_not_named(trained, tmp_path, capfd):
+    run = bitfactor.train("digits", out=tmp_path / "run", start_from=trained, latent="none", steps=1)
+    assert f"digits: blocks 1 1, widths 8 16, as {trained} has them" in capfd.readouterr().err
+    assert run.model().fc.in_features == 16
+    theirs = network_options("zoo:cifar10-resnet18", recipe_named("folder-resnet18"))
+    assert theirs["widths"] == (32, 64, 128)
+    assert "num_classes" not in theirs
+    assert network_options("zoo:cifar10-resnet18", recipe_named("lsp-hourglass")) == {}
 
 
 @pytest.mark.parametrize(

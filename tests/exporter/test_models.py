@@ -38,6 +38,7 @@ OPTIONS = [
     {"activation": "none", "shortcuts": "conv", "binary_shortcuts": True},
     {"activation": "prelu", "binary_shortcuts": True},
     {"activation": "prelu", "shortcuts": "conv", "gates": True},
+    {"activation": "rprelu", "shortcuts": "conv"},
 ]
 
 
@@ -50,8 +51,9 @@ OPTIONS = [
             ("cifar", "2 1", 2),
             ("imagenet", "2 1", 3),
             ("cifar", "2 1", 4),
+            ("cifar", "2 1", 5),
         ],
-        product(("imagenet", "cifar"), ("2 1", "2 2 2 2", "3 4 6 3"), range(5)),
+        product(("imagenet", "cifar"), ("2 1", "2 2 2 2", "3 4 6 3"), range(6)),
     ),
 )
 def test_resnets(stages, stem, option, tmp_path):

@@ -143,7 +143,7 @@ def test_the_first_stage_of_a_recipe_keeps_its_fraction(photos, tmp_path, second
 def test_too_little_time_says_how_much_is_needed(photos, tmp_path, seconds_of, capsys):
     seconds_of(by_pixels)
     with pytest.raises(
-        bitfactor.InputError, match=r"minutes: expected 0\.\d or more, for 3 epochs of size 64"
+        bitfactor.InputError, match=r"minutes: expected 0\.\d+ or more, for 3 epochs of size 64"
     ):
         chosen_in(0.1, photos, tmp_path, seconds_of, capsys)
 

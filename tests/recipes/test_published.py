@@ -15,6 +15,7 @@ from tests.runtime.sets import FULL
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import InputSpec
+from bitfactor.models.irnet import HardtanhResNet
 from bitfactor.recipes import RECIPES, recipe_named, recipe_of, recipe_of_settings
 from bitfactor.recipes.resnet import ResNetOptions
 from bitfactor.recipes.runs import export_run, load, teacher_of
@@ -32,8 +33,16 @@ CASES = {
     "imagenet-reactnet18": 32,
     "imagenet-reactnet-a": 32,
 }
-# The networks of the others are large; tests/models/test_published.py has small ones of their kind.
+# The networks of the others are large; by default they are made narrow.
 QUICK = ("cifar10-resnet20", "imagenet-real2binary18", "imagenet-reactnet18")
+NARROW = {
+    "cifar10-resnet18-recu": (
+        "recu_resnet18",
+        lambda classes: HardtanhResNet(classes, "pool", "block", (1, 1, 1, 1), (16, 32, 64, 64)),
+    ),
+    "cifar10-vgg-small": ("irnet.VGG_WIDTHS", (32, 32, 64, 64, 64, 64)),
+    "imagenet-reactnet-a": ("reactnet.MOBILE_WIDTHS", (32, 32, 64, 64, 64, 64)),
+}
 BATCH, CLASSES = 4, 10
 
 
@@ -81,6 +90,13 @@ def small(name):
             plan, epochs=2, batch_size=BATCH, warmup_epochs=0, real_weight_epochs=stages, channels_last=False
         ),
     )
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_a_published_recipe_of_a_large_network_made_narrow(name, tmp_path, monkeypatch):
+    where, narrow = NARROW[name]
+    monkeypatch.setattr(f"bitfactor.models.{where}", narrow)
+    test_a_published_recipe_trains_and_runs_from_a_file(name, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", slow_beside(QUICK, CASES))

@@ -85,14 +85,15 @@ def test_staged_weights_are_real_first(stepper_of, toy):
     assert rates[0] > rates[5]
 
 
-def test_moving_average(stepper_of, toy):
+@pytest.mark.parametrize(("step", "decay"), [(0, 0.1), (5, 0.4), (90, 0.75)])
+def test_moving_average(stepper_of, toy, step, decay):
     stepper = stepper_of(ema=0.75)
     start = copy.deepcopy(stepper.network.state_dict())
-    stepper.loss_of(*toy.images(0, 16), 0)
+    stepper.loss_of(*toy.images(0, 16), step)
     stepper.update()
     now, average = stepper.network.state_dict(), stepper.evaluated.state_dict()
     for name in ("fc.weight", "layer1.0.conv1.latent.core", "bn1.running_mean"):
-        torch.testing.assert_close(average[name], 0.75 * start[name] + 0.25 * now[name])
+        torch.testing.assert_close(average[name], decay * start[name] + (1 - decay) * now[name])
     assert average["bn1.num_batches_tracked"] == 1
 
 

@@ -19,8 +19,8 @@ from bitfactor.data.readers.identity import remembered
 from bitfactor.exporter import ExportReport
 from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.recipes.fitting import fitted
-from bitfactor.recipes.own import OwnModel, with_options, with_own_model
-from bitfactor.recipes.runs import export_run, load, run_recipe
+from bitfactor.recipes.own import OwnModel, option_values, with_options, with_own_model
+from bitfactor.recipes.runs import export_run, load, network_options, run_recipe
 from bitfactor.training import Recipe, Run, Trial
 from bitfactor.training.run import Tracker
 
@@ -122,7 +122,8 @@ def train(
         A network of your own in place of the recipe's, FILE.py:NAME.
     start_from
         A run, an exported file or zoo:NAME whose weights are taken over where names and shapes agree, of any
-        latent or in full precision. A head for other classes starts anew.
+        latent or in full precision. A head for other classes starts anew. Options of the network that are
+        not named are those of that one.
     minutes
         How long it may take on this machine, measured before it begins. It chooses the epochs and, for a
         folder of images, the network and the image side. Options that are named stay.
@@ -162,9 +163,11 @@ def train(
         raise InputError("steps", expected="steps or epochs", found=found, fix="leave one of them out")
     if model is not None:
         chosen = with_own_model(chosen, vars(OwnModel.at(model)))
+    console = Console(stderr=True, highlight=False, quiet=not progress)
+    if start_from is not None:
+        chosen = _like(start_from, chosen, options, console)
     changed = with_options(chosen, options)
     expect_effect(changed, chosen)
-    console = Console(stderr=True, highlight=False, quiet=not progress)
     if time := _minutes(chosen, minutes, options):
         changed = fitted(
             changed,
@@ -189,6 +192,21 @@ def train(
         console=console,
     )
     return trial or TrainedRun(Path(out))
+
+
+def _like(start_from: _Path, recipe: Recipe, named: Collection[str], console: Console) -> Recipe:
+    """Return the recipe with the network of what it starts from, but for what is named; and say so."""
+    values = option_values(recipe)
+    theirs = {
+        name: value
+        for name, value in network_options(start_from, recipe).items()
+        if name not in named and value != values[name]
+    }
+    if theirs:
+        told = {name: v if isinstance(v, tuple) else (v,) for name, v in theirs.items()}
+        words = (f"{name} {' '.join(map(str, values))}" for name, values in told.items())
+        console.print(f"{recipe.name}: {', '.join(words)}, as {start_from} has them", soft_wrap=True)
+    return with_options(recipe, theirs)
 
 
 def _minutes(recipe: Recipe, minutes: float | None, options: Collection[str]) -> float:

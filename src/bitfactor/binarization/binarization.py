@@ -84,8 +84,9 @@ class Binarization:
     weight_transform: Named = "none"
     """What is done to a weight before its sign: none, centred, standardised, clamped or periodic. Centred
     takes off each filter's mean, and standardised divides by its deviation too (IR-Net). Clamped then cuts
-    at a quantile that rises (ReCU). Periodic takes the sine (BiPer). `nn.register_weight_transform` adds
-    others."""
+    at a quantile that rises (ReCU). Periodic takes the sine (BiPer). Their authors let the gradient through:
+    the estimator clipped takes it from what is beyond 1 then, a third of a standardised filter.
+    `nn.register_weight_transform` adds others."""
 
     activations: bool = True
     """Binarize inputs; turn off for a stage of training with real ones."""

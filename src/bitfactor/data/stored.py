@@ -1,6 +1,5 @@
 """Data sets of images, in class directories or shards, that are read while training goes on."""
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -77,8 +76,9 @@ class FolderOptions:
     rand_augment: int = 0
     """Strength, 1 to 10, of two operations of RandAugment on each training image; 0 is off."""
     decoded_cache: float = 0.0
-    """GiB of disk, at most, for decoded images, in the user's cache directory; 0 decodes each in each epoch.
-    Training images are shrunk first, to 4/3 of the area that a test image is resized to."""
+    """GiB of disk, at most, for decoded images, in the user's cache directory. With 0, or if they need more,
+    each epoch decodes its images. Training images are shrunk first, to 4/3 of the area that a test image is
+    resized to."""
     classes_in_files: ClassVar[bool] = True  # so a network can be evaluated on any directory of its classes
 
     def __post_init__(self) -> None:
@@ -196,16 +196,13 @@ class StoredImages(ABC):
 
     @cached_property
     def kept(self) -> dict[str, KeptImages]:
-        """Where decoded images are kept, those to train on and those to test on; InputError if too many."""
+        """Where decoded images are kept, those to train on and those to test on; empty if too many."""
         if not self.options.decoded_cache:
             return {}
         prepared = self.test, prod(self.input_spec.size)
         parts = {"train": (self.train, self.area), self._prepared: prepared}
         directory = (self.cache or user_cache()) / "images"
-        kept = keep_images(directory, parts, self.options.decoded_cache)
-        if not kept:
-            warnings.warn(f"{directory}: cannot be written, so each epoch decodes its images", stacklevel=2)
-        return kept
+        return keep_images(directory, parts, self.options.decoded_cache)
 
     @property
     def _prepared(self) -> str:

@@ -130,6 +130,9 @@ class HardtanhResNet(nn.Module):
     from_published = _from_published
 
 
+VGG_WIDTHS = (128, 128, 256, 256, 512, 512)
+
+
 class VGGSmall(nn.Module):
     """Six convolutions, hardtanh and a linear head: (N, 3, 32, 32) -> logits (N, num_classes)."""
 
@@ -137,12 +140,11 @@ class VGGSmall(nn.Module):
     def __init__(self, num_classes: int = 10) -> None:
         super().__init__()
         expect_sizes(num_classes=num_classes)
-        widths = (3, 128, 128, 256, 256, 512, 512)
-        for i, (before, width) in enumerate(pairwise(widths)):
+        for i, (before, width) in enumerate(pairwise((_IMAGE_CHANNELS, *VGG_WIDTHS))):
             self.add_module(f"conv{i}", nn.Conv2d(before, width, 3, padding=1, bias=False))
             self.add_module(f"bn{i}", nn.BatchNorm2d(width))
         self.pooling = MaxPool2d(2)
-        self.fc = nn.Linear(512 * 4 * 4, num_classes)
+        self.fc = nn.Linear(VGG_WIDTHS[-1] * 4 * 4, num_classes)
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out")

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from bitfactor.common.arrays import expect_sizes, expect_stages
 from bitfactor.common.checks import checked
-from bitfactor.nn import MaxPool2d, PReLU, ReLU
+from bitfactor.nn import MaxPool2d, PReLU, ReLU, Shift
 from bitfactor.nn.normalise import normalised
 
 Stem = Literal["imagenet", "cifar", "halving"]
-Activation = Literal["relu", "prelu", "norm", "none"]
+Activation = Literal["relu", "prelu", "rprelu", "norm", "none"]
 Shortcuts = Literal["block", "conv"]
 
 
@@ -95,6 +95,7 @@ def activation_of(name: Activation, channels: int) -> nn.Module:
     made: dict[Activation, Callable[[], nn.Module]] = {
         "relu": ReLU,
         "prelu": lambda: PReLU(channels),
+        "rprelu": lambda: nn.Sequential(Shift(channels), PReLU(channels), Shift(channels)),
         "norm": lambda: nn.BatchNorm2d(channels),
         "none": nn.Identity,
     }
@@ -129,8 +130,9 @@ class ResNet(nn.Module):
     stem
         `imagenet`: conv 7x7/2, BN, ReLU, max-pool 3x3/2. `cifar`: conv 3x3, BN. `halving`: conv 3x3/2, BN.
     activation
-        After each convolution of a block; `prelu` has a slope per channel, `norm` is a BatchNorm, which sums
-        of signs without a scale need (BNN).
+        After each convolution of a block; `prelu` has a slope per channel, and `rprelu` a shift before and
+        after it, too (ReActNet, arXiv 2003.03488). `norm` is a BatchNorm, which sums of signs without a scale
+        need (BNN).
     shortcuts
         One around each block, or one around each convolution.
     binary_shortcuts

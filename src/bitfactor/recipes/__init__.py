@@ -94,11 +94,14 @@ def recipe_of_file(model: ModelFile, path: Path) -> Recipe:
 def recipe_of(run: Run) -> Recipe:
     """Return the recipe that `run` was started with, with its settings.
 
-    The files that it imported, which may have registered what it names, are run first.
+    The files that it imported, which may have registered what it names, are run first. That of its teacher
+    need not be there any more.
     """
     settings = run.settings()
+    teacher = Path(str(settings["optimization"].get("teacher")).rpartition(":")[0]).name
     for file, sha256 in run.imports().items():
-        run_again(file, sha256)
+        if Path(file).name != teacher or Path(file).is_file():
+            run_again(file, sha256)
     return recipe_of_settings(settings, run.recipe)
 
 

@@ -3,6 +3,7 @@
 Photos are taught by a network of ImageNet where one is installed and leaves enough epochs.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ class TooShortError(InputError):
         self.needed = smallest.minutes(_LEAST)
         super().__init__(
             "minutes",
-            expected=f"{self.needed:.1f} or more, for {_LEAST} epochs of {smallest}",
+            expected=f"{math.ceil(100 * self.needed) / 100:g} or more, for {_LEAST} epochs of {smallest}",
             found=str(minutes),
             fix="give it more time, or fewer images with --limit",
         )

@@ -33,7 +33,8 @@ class ResNetOptions:
     stem: Stem = "imagenet"
     """First layer: 7x7/2 and max-pool, 3x3, or 3x3/2."""
     activation: Activation = "relu"
-    """After each convolution of a block; norm: a BatchNorm, which signs without a scale need (BNN)."""
+    """After each convolution of a block; rprelu: with shifts (ReActNet), norm: a BatchNorm, which signs
+    without a scale need (BNN)."""
     shortcuts: Shortcuts = "block"
     """What a shortcut spans: a block of two convolutions, or each convolution (Bi-Real Net)."""
     binary_shortcuts: bool = False

@@ -4,7 +4,7 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from bitfactor.recipes import provenance_of, recipe_of, recipe_of_file
 from bitfactor.recipes.own import OwnModel, is_spec
 from bitfactor.runtime import Session
 from bitfactor.runtime.session import runner
-from bitfactor.runtime.zoo import locate
+from bitfactor.runtime.zoo import file_of
 from bitfactor.training import Recipe, Run, Teacher, Trial, restore
 from bitfactor.training import dry_run as try_out
 from bitfactor.training import train as train_in
@@ -129,6 +129,24 @@ def _source(start_from: _Path) -> str:
     return str(start_from) if str(start_from).startswith(_ZOO) else str(Path(start_from).resolve())
 
 
+def _file_or_run(place: _Path) -> Path:
+    name = str(place)
+    return file_of(name.removeprefix(_ZOO)) if name.startswith(_ZOO) else Path(place)
+
+
+def network_options(place: _Path, recipe: Recipe) -> dict[str, Any]:
+    """Return the options of the network to start from, see `source_of`, if it is one of the recipe's kind."""
+    file = _file_or_run(place)
+    theirs = (recipe_of_file(load_file(file), file) if file.is_file() else recipe_of(Run(file))).model
+    if type(theirs) is not type(recipe.model):
+        return {}
+    known: dict[str, Any] = vars(theirs) if is_dataclass(theirs) else {}
+    return {name: value for name, value in known.items() if name not in _OF_DATA}
+
+
+_OF_DATA = "num_classes", "in_channels", "spec", "sha256"
+
+
 @checked
 def source_of(place: _Path) -> nn.Module:
     """Return the network to start from: a run's, or that of an exported file or of zoo:NAME.
@@ -137,8 +155,7 @@ def source_of(place: _Path) -> nn.Module:
     thresholds. So a weight is the sign times the scale, or times the mean magnitude that it was drawn with.
     What normalises starts anew.
     """
-    name = str(place)
-    file = locate(name.removeprefix(_ZOO)) if name.startswith(_ZOO) else Path(place)
+    file = _file_or_run(place)
     if not file.is_file():
         return load(place)
     stored = load_file(file)
@@ -222,7 +239,7 @@ class _OfFile(nn.Module):
 
 
 def _of_zoo(name: str, shape: tuple[int, ...]) -> Teacher:
-    session = Session(locate(name))
+    session = Session(file_of(name))
     _expect_size(f"zoo:{name}", session.input_shape, shape)
     spec = session.model.input_spec
     known = () if spec is None else (spec.mean, spec.std)

@@ -117,8 +117,8 @@ class Optimization:
     """Fraction of the steps above which a free weight whose sign flips keeps it for good; 0 is off."""
     teacher: str | None = None
     """A network whose outputs are learned too: the directory of a run, zoo:NAME, FILE.py:NAME (a torch
-    module), efficientnet-lite0, timm:NAME or transformers:NAME. One of other classes first learns those of
-    the data: a linear head of its features."""
+    module), efficientnet-lite0, timm:NAME or transformers:NAME. One whose classes are not known first learns
+    those of the data: a linear head of its features."""
     teacher_weight: float = 0.5
     """Fraction of the teacher in the loss; 1 is the teacher alone."""
     feature_weight: float = 0.0
@@ -181,6 +181,8 @@ class Optimization:
         if self.teacher is None:
             for name in ("teacher_weight", "feature_weight"):
                 self._expect(name, getattr(self, name) == getattr(type(self), name), "a --teacher")
+        labels = self.teacher is None or self.teacher_weight < 1
+        self._expect("label_smoothing", labels or not self.label_smoothing, "0 with --teacher-weight 1")
         self._expect(
             "feature_layers", not self.feature_layers or self.feature_weight > 0, "a --feature-weight"
         )
@@ -375,11 +377,14 @@ def optimizer_of(model: nn.Module, plan: Optimization) -> Optimizer:
 class MovingAverage:
     """A copy of a network whose parameters and statistics are exponential averages over the steps.
 
+    In early steps, t, the decay is (1 + t) / (10 + t) at most: else the first draw stays in it for long. The
+    average of iterates is that of B. T. Polyak and A. B. Juditsky 1992, this form of it TensorFlow's.
+
     Example
     -------
     >>> average = MovingAverage(model, decay=0.999)
     >>> optimizer.step()
-    >>> average.update(model)
+    >>> average.update(model, step=0)
     >>> average.network(inputs)
     """
 
@@ -388,11 +393,11 @@ class MovingAverage:
         self.network = copied(model).eval().requires_grad_(False)
 
     @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Take in the parameters as they are now."""
-        now = model.state_dict()
+    def update(self, model: nn.Module, step: int) -> None:
+        """Take in the parameters as they are after so many earlier steps."""
+        now, decay = model.state_dict(), min(self.decay, (1 + step) / (10 + step))
         for name, averaged in self.network.state_dict().items():
             if averaged.is_floating_point():
-                averaged.lerp_(now[name], 1 - self.decay)
+                averaged.lerp_(now[name], 1 - decay)
             else:
                 averaged.copy_(now[name])

@@ -296,10 +296,11 @@ class Stepper:
         for flips in self.flips:
             flips.after_step(self.plan)
         if self.average:
-            self.average.update(self.network)
+            self.average.update(self.network, self._step)
 
     def _prepare(self, step: int) -> None:
         """Set all that depends on the step alone."""
+        self._step = step
         key = [self.plan.seed, step, self.fabric.global_rank]
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0]) % _LARGEST_SEED)
         self._model.train()

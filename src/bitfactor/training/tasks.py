@@ -142,6 +142,8 @@ class Teacher(nn.Module):
             targets.append(batch[1])
         x, y = torch.cat(features), torch.cat([one for one in targets if isinstance(one, Tensor)])
         self.head = nn.Linear(x.shape[1], classes, device=x.device).requires_grad_(False)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
         if not images:
             return
         fitted = len(x) * 3 // 4

@@ -10,6 +10,7 @@ it has to spare.
 import os
 import shutil
 import struct
+import warnings
 import weakref
 import zlib
 from collections.abc import Callable
@@ -100,40 +101,33 @@ def keep_images(directory: Path, parts: dict[str, tuple[Store, int]], limit: flo
     """Return where the images of some stores are kept, of so many pixels each, together at most `limit` GiB.
 
     The files of other stores that were used the longest ago are removed where all together are more. Where
-    the directory cannot be written nothing is kept, and the result is empty.
-
-    Raises
-    ------
-    InputError
-        If these images alone need more, or the disk has less left.
+    these images alone need more, the disk has less left or the directory cannot be written, nothing is kept:
+    the result is empty, and a warning says why.
     """
     needed = {
         directory / f"{part}-{store.digest()}-{pixels}{_SUFFIX}": (part, len(store), pixels)
         for part, (store, pixels) in parts.items()
     }
     sizes = {path: images * _record_bytes(pixels) for path, (_, images, pixels) in needed.items()}
-    _expect_within(sum(sizes.values()), limit * _GIB, f"{limit:g} GiB, see --decoded-cache")
+    size = sum(sizes.values())
+    if size > limit * _GIB:
+        return _unkept(f"decoded images need {size / _GIB:.2g} GiB, more than --decoded-cache {limit:g}")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         others = [path for path in directory.glob(f"*{_SUFFIX}") if path not in sizes]
-        _remove_oldest(others, int(limit * _GIB) - sum(sizes.values()))
+        _remove_oldest(others, int(limit * _GIB) - size)
         written = sum(path.stat().st_blocks * 512 for path in sizes if path.exists())
         free = shutil.disk_usage(directory).free
-        _expect_within(sum(sizes.values()) - written, free, f"what is left on the disk of {directory}")
-        return {part: KeptImages(path, images, pixels) for path, (part, images, pixels) in needed.items()}
     except OSError:
-        return {}
+        return _unkept(f"{directory} cannot be written")
+    if size - written > free:
+        return _unkept(f"decoded images need {size / _GIB:.2g} GiB, more than {directory} has left")
+    return {part: KeptImages(path, images, pixels) for path, (part, images, pixels) in needed.items()}
 
 
-def _expect_within(size: float, most: float, what: str) -> None:
-    if size > most:
-        raise InputError(
-            "decoded images",
-            expected=f"at most {what} ({most / _GIB:.1f} GiB)",
-            found=f"{size / _GIB:.1f} GiB",
-            fix=f"set --decoded-cache to {int(size / _GIB) + 1}, choose a smaller --size, or decode each "
-            "image in each epoch with --decoded-cache 0",
-        )
+def _unkept(why: str) -> dict[str, KeptImages]:
+    warnings.warn(f"{why}: each epoch decodes its images", stacklevel=4)
+    return {}
 
 
 def _remove_oldest(files: list[Path], most: int) -> None:
