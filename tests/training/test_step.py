@@ -14,7 +14,16 @@ from torch.nn import functional as F
 from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
 from bitfactor.nn import BinaryLayer, BinaryLinear, LearnedScale
-from bitfactor.training import Optimization, Run, Teachable, Teacher, TerminatedError, build, train
+from bitfactor.training import (
+    OPTIMIZERS,
+    Optimization,
+    Run,
+    Teachable,
+    Teacher,
+    TerminatedError,
+    build,
+    train,
+)
 from bitfactor.training.flips import Flips
 from bitfactor.training.metrics import Movement
 from bitfactor.training.recipe import prepare
@@ -251,10 +260,12 @@ def test_decay_leaves_scales_biases_and_normalisations_alone(stepper_of):
         assert decays[id(parameter)] == 0.1
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_each_optimizer_and_precision_lowers_the_loss(stepper_of, toy, optimizer, precision):
-    stepper = stepper_of(optimizer=optimizer, precision=precision, channels_last=True, epochs=100)
+    rates = {"sgd": 0.1, "muon": 0.02}
+    rate = {"learning_rate": rates[optimizer]} if optimizer in rates else {}
+    stepper = stepper_of(optimizer=optimizer, precision=precision, channels_last=True, epochs=100, **rate)
     losses = []
     for step in range(20):
         losses.append(float(stepper.loss_of(*toy.images(0, 16), step)))

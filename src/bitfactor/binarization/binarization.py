@@ -78,8 +78,8 @@ class Binarization:
 
     weight_estimator: Named = "clipped"
     """The gradient in place of the weight sign's own: clipped to abs(W) <= 1, annealed (IR-Net),
-    annealed_late (its ResNet-20), rms (through a normalisation of each filter) or identity. With identity,
-    factors grow without bound. `bitfactor.nn.register_estimator` adds others."""
+    annealed_late (its ResNet-20), rms or identity. With rms it passes a normalisation of each filter. With
+    identity, factors grow without bound. `bitfactor.nn.register_estimator` adds others."""
 
     weight_transform: Named = "none"
     """What is done to a weight before its sign: none, centred, standardised, clamped or periodic. Centred

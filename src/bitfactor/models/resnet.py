@@ -22,7 +22,10 @@ Shortcuts = Literal["block", "conv"]
 
 
 class Excitation(nn.Module):
-    """Global average pooling, two 1x1 convolutions and a sigmoid: a gate (N, channels, 1, 1) per channel."""
+    """Global average pooling, two 1x1 convolutions and a sigmoid: a gate (N, channels, 1, 1) per channel.
+
+    The convolutions have biases, those of `larq/zoo` have none.
+    """
 
     def __init__(self, in_channels: int, channels: int) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ TransformLike = str | type[nn.Module] | Callable[[Tensor], Transform]
 
 
 def centred(W: Tensor) -> Tensor:
-    """Return filters (O, ...), each minus its mean, so that half of its signs are likely to be +1."""
+    """Return filters (O, ...), each minus its mean, so that half its signs are likely +1 (IR-Net)."""
     return W - _of_filters(W.flatten(1).mean(1), W)
 
 

@@ -339,8 +339,9 @@ def cifar10_resnet18_recu() -> Recipe:
     """Return ReCU's ResNet-18 on CIFAR-10: 92.8 % as published, the best epoch on the test images.
 
     Z. Xu et al., arXiv 2103.12369, code `z-hXu/ReCU`. SGD with momentum 0.9 at 0.1 after a warm-up of 4
-    epochs. A cosine over 600 epochs of batches of 256, decay 5e-4 of all parameters. Standardised weights are
-    clamped at a quantile that rises. The scale is learned, and inputs are over the deviation of their sample.
+    epochs, where the code has 5. A cosine over 600 epochs of batches of 256, decay 5e-4 of all parameters.
+    Standardised weights are clamped at a quantile that rises. The scale is learned, and inputs are over the
+    deviation of their sample.
     """
     return _recu("cifar10-resnet18-recu", "ResNet-18 of ReCU on CIFAR-10", "recu_resnet18")
 

@@ -66,7 +66,7 @@ class Optimization:
     momentum: float | None = None
     """Of sgd, 0.9 if left out, and of muon, 0.95."""
     nesterov: bool = False
-    """Let sgd step along the momentum that it will have: Nesterov's."""
+    """Let sgd step along the momentum that it will have: Nesterov's (I. Sutskever et al. 2013)."""
     factor_rate: float | Literal["1/rank"] = 1.0
     """Learning rate of the factors, as a fraction of the core's: a number, or one over each factor's rank."""
     latent_rate: float = 1.0
@@ -102,7 +102,7 @@ class Optimization:
     ema: float = 0.0
     """Decay of a moving average of the network, which is then what is evaluated and exported; 0 is off."""
     label_smoothing: float = 0.0
-    """Fraction of the target that is spread over all classes."""
+    """Fraction of the target that is spread over all classes (C. Szegedy et al., arXiv 1512.00567)."""
     mixup: float = 0.0
     """Alpha of mixup: images and targets are blended by a fraction from Beta(alpha, alpha); 0 is off."""
     cutmix: float = 0.0

@@ -100,9 +100,9 @@ def decoded_image(
 def keep_images(directory: Path, parts: dict[str, tuple[Store, int]], limit: float) -> dict[str, KeptImages]:
     """Return where the images of some stores are kept, of so many pixels each, together at most `limit` GiB.
 
-    The files of other stores that were used the longest ago are removed where all together are more. Where
-    these images alone need more, the disk has less left or the directory cannot be written, nothing is kept:
-    the result is empty, and a warning says why.
+    The files of other stores that were used the longest ago are removed where all together are more. Nothing
+    is kept where these images alone need more, the disk has less left or the directory cannot be written. The
+    result is empty then, and a warning says why.
     """
     needed = {
         directory / f"{part}-{store.digest()}-{pixels}{_SUFFIX}": (part, len(store), pixels)

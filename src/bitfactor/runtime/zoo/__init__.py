@@ -73,7 +73,8 @@ class Card(Result):
         return {**super().to_dict(), "file": str(file_of(self.name))}
 
     def __str__(self) -> str:
-        speed = self.speed
+        speed, (first, *_, last) = self.speed, [row["loss"] for row in self.log]
+        minutes = sum(row["seconds"] for row in self.log) / 60
         lines = {
             "network": f"{self.name}: {self.description}",
             "file": f"{file_of(self.name)}, {self.bytes:,} bytes",
@@ -84,7 +85,7 @@ class Card(Result):
             "licence": self.licence,
             "command": self.command,
             "versions": ", ".join(f"{part} {version}" for part, version in self.versions.items()),
-            "epochs": f"{len(self.log)}, loss {self.log[0]['loss']:.3f} to {self.log[-1]['loss']:.3f}",
+            "epochs": f"{len(self.log)} in {minutes:,.1f} minutes, loss {first:.3f} to {last:.3f}",
             "compared": self.comparison,
         }
         return "\n".join(f"{label:9} {text}" for label, text in lines.items())
