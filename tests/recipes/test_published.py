@@ -28,6 +28,7 @@ from bitfactor.training import Run, train
 CASES = {
     "cifar10-resnet20": 16,
     "cifar10-resnet18-recu": 16,
+    "cifar10-resnet18-biper": 16,
     "cifar10-vgg-small": 32,
     "imagenet-real2binary18": 32,
     "imagenet-reactnet18": 32,
@@ -35,11 +36,13 @@ CASES = {
 }
 # The networks of the others are large; by default they are made narrow.
 QUICK = ("cifar10-resnet20", "imagenet-real2binary18", "imagenet-reactnet18")
+RECU = (
+    "recu_resnet18",
+    lambda classes: HardtanhResNet(classes, "pool", "block", (1, 1, 1, 1), (16, 32, 64, 64)),
+)
 NARROW = {
-    "cifar10-resnet18-recu": (
-        "recu_resnet18",
-        lambda classes: HardtanhResNet(classes, "pool", "block", (1, 1, 1, 1), (16, 32, 64, 64)),
-    ),
+    "cifar10-resnet18-recu": RECU,
+    "cifar10-resnet18-biper": RECU,
     "cifar10-vgg-small": ("irnet.VGG_WIDTHS", (32, 32, 64, 64, 64, 64)),
     "imagenet-reactnet-a": ("reactnet.MOBILE_WIDTHS", (32, 32, 64, 64, 64, 64)),
 }

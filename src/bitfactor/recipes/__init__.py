@@ -18,6 +18,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "digits": resnet.digits,
     "cifar10-resnet18": resnet.cifar10_resnet18,
     "cifar10-resnet18-recu": resnet.cifar10_resnet18_recu,
+    "cifar10-resnet18-biper": resnet.cifar10_resnet18_biper,
     "cifar10-resnet20": resnet.cifar10_resnet20,
     "cifar10-vgg-small": resnet.cifar10_vgg_small,
     "cifar100-resnet18": resnet.cifar100_resnet18,
