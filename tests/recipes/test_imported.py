@@ -112,3 +112,14 @@ def test_a_study_is_of_one_version_of_an_imported_file(tmp_path, fresh, capsys):
 def test_a_file_that_is_run_twice_has_one_hash(tmp_path, fresh):
     (tmp_path / "mine.py").write_text(FILE)
     assert run_file(tmp_path / "mine.py") is run_file(tmp_path / "mine.py")
+
+
+def test_a_taught_network_is_used_without_the_file_of_its_teacher(tmp_path, fresh):
+    file = tmp_path / "teacher.py"
+    file.write_text("from torch import nn\n\nnet = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n")
+    command = ["train", "digits", "--out", str(tmp_path / "run"), "--teacher", f"{file}:net", *SMALL]
+    assert main(command) == 0
+    file.unlink()
+    fresh()
+    assert main(["evaluate", str(tmp_path / "run")]) == 0
+    assert main(command) == 2  # a training that goes on needs it
