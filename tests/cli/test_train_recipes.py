@@ -219,7 +219,7 @@ def test_confusion_is_drawn(call, cifar, tmp_path):
         (["--data", "DATA", "--widths", "8"], "--widths: expected 4 numbers above 0, as many as --blocks"),
         (
             ["--data", "DATA", "--teacher", "nowhere"],
-            "--teacher nowhere: expected the directory of a run, zoo:",
+            "--teacher nowhere: expected one of the directory of a run, zoo:",
         ),
         (["--data", "DATA", "--teacher", __file__], "--teacher: expected FILE.py:NAME, found"),
         (["--data", "DATA", "--batch-norm", "synchronised"], "--batch-norm synchronised: expected GPUs"),

@@ -16,6 +16,7 @@ from bitfactor.models.irnet import HardtanhResNet
 from bitfactor.models.quicknet import QuickNet
 from bitfactor.models.reactnet import BiRealNet, MobileBlock, ReActBlock, Stem
 from bitfactor.nn import BinaryLayer, Shift
+from bitfactor.runtime import instruction_sets
 
 FREE = {"latent": "none", "scale": "analytic"}
 
@@ -142,8 +143,11 @@ def test_the_file_gives_what_torch_gives(name, tmp_path):
     bitfactor.export(model.eval(), tmp_path / "net.safetensors", x)
     with torch.no_grad():
         expected = model(x).numpy()
-    found = bitfactor.Session(tmp_path / "net.safetensors")(x.numpy())
-    assert np.median(np.abs(found - expected)) < 1e-4 * np.abs(expected).max()
+    for isa in instruction_sets():
+        found = bitfactor.Session(tmp_path / "net.safetensors", isa=isa)(x.numpy())
+        *others, most = np.sort(np.abs(found - expected).max(1)) / np.abs(expected).max()
+        assert max(others) < 1e-4
+        assert most < 0.1  # where the first layer's rounding turns a sign
 
 
 def test_a_shift_before_a_sign_is_its_threshold(tmp_path):

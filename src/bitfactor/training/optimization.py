@@ -117,8 +117,8 @@ class Optimization:
     """Fraction of the steps above which a free weight whose sign flips keeps it for good; 0 is off."""
     teacher: str | None = None
     """A network whose outputs are learned too: the directory of a run, zoo:NAME, FILE.py:NAME (a torch
-    module), efficientnet-lite0, timm:NAME or transformers:NAME. One whose classes are not known first learns
-    those of the data: a linear head of its features."""
+    module), efficientnet-lite0 to 2, timm:NAME or transformers:NAME. One whose classes are not known first
+    learns those of the data: a linear head of its features."""
     teacher_weight: float = 0.5
     """Fraction of the teacher in the loss; 1 is the teacher alone."""
     feature_weight: float = 0.0
