@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, stdev
@@ -38,6 +39,7 @@ _LOGS = {
             240: "plain rank product frozen cosine tt window",
             1560: "plain rank product frozen cosine tt window rms-none rms-tucker rms-holistic",
             7020: "none tucker holistic rank cosine window window-still window-taps rms-tucker rms-holistic",
+            23400: "last-none last-window last-still",
         },
     ),
     WIDE: ("wide-test", {7020: "none window"}),
@@ -125,13 +127,12 @@ ALPHAS = {
     },
 }
 """The logs of each alpha, at the estimator and rate that are best for it on validation images."""
-LONGEST = 23_400
-LASTING = {
-    "none": "test-last-none-23400",
-    "window": "test-last-window-23400",
-    "window, frozen": "test-last-still-23400",
-}
-"""The logs of the longest trainings."""
+LONG = 7_000
+"""The least steps of a column that has one at equal time."""
+LASTING = 23_400
+"""Whether the lead lasts is seen after so many steps."""
+TIMED = 1.04
+"""Time of window's step there over a free weight's, timed in turns (training.md)."""
 
 DRAFTS = {
     "bases.py": (
@@ -166,20 +167,28 @@ def rows(logs: tuple[str, ...]) -> dict[str, Values]:
     for log in logs:
         for training in pq.read_table(LOGS / f"{log}.parquet").to_pylist():
             outcome = training["outcome"]
-            name = _name(training["axes"], training["command"]) + (", on a GPU" if "-gpu-" in log else "")
+            name = _name(training) + (", on a GPU" if "-gpu-" in log else "")
             found.setdefault(name, {})[training["seed"]] = outcome["metrics"][outcome["headline"]]
     return dict(sorted(found.items(), key=lambda row: (not _is_free(row[0]), row[0].count(","), row[0])))
 
 
-def _name(axes: Mapping[str, str], command: list[str]) -> str:
+def _name(training: Mapping[str, Any]) -> str:
+    axes, command = training["axes"], training["command"]
     latent = axes["latent"].removesuffix("_unit")  # window's name while it was a draft
-    name = NAMES.get(latent, latent)
+    name: str = NAMES.get(latent, latent)
     if axes["scale"] != "learned":
         name += f", {axes['scale']}"
-    if "--factor-rate" in command and class_of(latent).takes:
-        rate = command[command.index("--factor-rate") + 1]
+    if class_of(latent).takes:
+        named = "--factor-rate" in command
+        rate = command[command.index("--factor-rate") + 1] if named else _factor_rate(training)
         name += {"0": ", frozen", "1": ""}.get(rate, f", {rate}")
     return name + "".join(f", {word}" for flag, word in ENDINGS.items() if flag in command)
+
+
+def _factor_rate(training: Mapping[str, Any]) -> str:
+    """Return the recipes' default when a log was made: 1 in version 0.1.0, 1/rank since."""
+    version = (training["outcome"] or {}).get("versions", {}).get("bitfactor")
+    return "1/rank" if version == "0.2.0" else "1"
 
 
 def _is_free(name: str) -> bool:
@@ -189,10 +198,10 @@ def _is_free(name: str) -> bool:
 def replayed(training: Mapping[str, Any]) -> list[str]:
     """Return the words that train a logged training again today.
 
-    The file of a draft is named by `--import`. Where a log names no rate of the factors, it was 1 in version
-    0.1.0 and is 1/rank since. A flag that means nothing to the row, which was taken then, is left out.
+    The file of a draft is named by `--import`, the rate of the factors where the log names none. A flag that
+    means nothing to the row, which was taken then, is left out.
     """
-    command, version = training["command"], (training["outcome"] or {}).get("versions", {}).get("bitfactor")
+    command = training["command"]
     latent = command[command.index("--latent") + 1]
     files = [Path(__file__).parent / file for file, names in DRAFTS.items() if latent in names]
     imports = [word for file in files for word in ("--import", f"docs/results/{file.name}")]
@@ -204,7 +213,7 @@ def replayed(training: Mapping[str, Any]) -> list[str]:
         if flag in words:
             del words[words.index(flag) : words.index(flag) + 2]
     if "factor_rate" not in idle and "--factor-rate" not in words:
-        words[2:2] = ["--factor-rate", "1/rank" if version == "0.2.0" else "1"]
+        words[2:2] = ["--factor-rate", _factor_rate(training)]
     return ["bitfactor", *imports, *words]
 
 
@@ -255,14 +264,16 @@ def best_free(of: Rows) -> str:
 
 
 def _at_equal_time(data: Mapping[str, Studies], title: str, steps: int) -> dict[str, float]:
-    """Return each row's lead at its own time, after the most steps of a network, on its machine."""
-    if steps != max(data[title]):
+    """Return each row's lead at its own time, of long trainings, on their machine."""
+    if steps < LONG:
         return {}
     curve, cost = learning_curve(data, title), COST_ON_GPU if title in ON_GPU else COST
+    of = {name: one for name, one in data[title][steps].items() if name in ROWS and ", on a GPU" not in name}
+    times = {name: cost.get(name.split(",")[0]) for name in of}
+    if (title, steps) == (SMALL, LASTING):
+        times = {name: _own_cost(name, "none") for name in of}
     return {
-        name: mean(values.values()) - 1 + curve.error(steps * cost[name.split(",")[0]])
-        for name, values in data[title][steps].items()
-        if name in ROWS and name.split(",")[0] in cost and ", on a GPU" not in name
+        name: mean(of[name].values()) - 1 + curve.error(steps * time) for name, time in times.items() if time
     }
 
 
@@ -419,29 +430,42 @@ def alphas() -> str:
 
 def lasting(data: Mapping[str, Studies]) -> str:
     """Return whether window's lead lasts, in Markdown: the rows, and what they are over each other."""
-    of = {name: next(iter(rows((log,)).values())) for name, log in LASTING.items()}
-    spent = {name: _cpu_seconds(log) for name, log in LASTING.items()}
+    of, spent = data[SMALL][LASTING], _cpu_seconds()
     lines = [["row", "seeds", "top-1", "CPU minutes"], ["---", *["---:"] * 3]]
     for name, values in of.items():
         minutes = f"{mean(spent[name].values()) / 60:.1f}"
         lines.append([name, str(len(values)), str(sample(list(values.values()))), minutes])
-    short, free = mean(data[SMALL][7020]["none"].values()), mean(of["none"].values())
-    curve = Curve({7020: 1 - short, LONGEST: 1 - free})
+    curve, free = learning_curve(data, SMALL), mean(of["none"].values())
     pooled = Pooled.over(list(of.values()))
-    compared = [["comparison", "equal steps", "cost", "equal time"], ["---", "---", "---:", "---"]]
-    for ours, theirs in (("window", "none"), ("window, frozen", "none"), ("window", "window, frozen")):
+    compared = [["comparison", "equal steps", "cost", "equal time", f"at {TIMED}"]]
+    compared.append(["---", "---", "---:", "---", "---"])
+    learns, frozen = "window, 1/rank", "window, frozen"
+    for ours, theirs in ((learns, "none"), (frozen, "none"), (learns, frozen)):
         one, _ = pooled.apart(of[ours], of[theirs])
-        seeds = spent[ours].keys() & spent[theirs].keys()
-        cost = sum(spent[ours][seed] for seed in seeds) / sum(spent[theirs][seed] for seed in seeds)
-        left = str(_less(one, 1 - curve.error(LONGEST * cost) - free)) if theirs == "none" else ""
-        compared.append([f"{ours} over {theirs}", str(one), f"{cost:.2f}", left])
+        cost = _own_cost(ours, theirs)
+        left = ["", ""]
+        if theirs == "none":
+            left = [str(_less(one, 1 - curve.error(LASTING * time) - free)) for time in (cost, TIMED)]
+        compared.append([f"{ours} over {theirs}", str(one), f"{cost:.2f}", *left])
     return f"{_markdown(lines)}\n{_markdown(compared)}"
 
 
-def _cpu_seconds(log: str) -> Values:
-    """Return those of each seed that was trained at one go."""
-    trainings = pq.read_table(LOGS / f"{log}.parquet").to_pylist()
-    return {one["seed"]: one["outcome"]["cpu_seconds"] for one in trainings if one["outcome"]["cpu_seconds"]}
+def _own_cost(ours: str, theirs: str) -> float:
+    """Return the CPU time of a row over another's: of the seeds that both have trained at one go."""
+    spent = _cpu_seconds()
+    seeds = spent[ours].keys() & spent[theirs].keys()
+    return sum(spent[ours][seed] for seed in seeds) / sum(spent[theirs][seed] for seed in seeds)
+
+
+@cache
+def _cpu_seconds() -> Rows:
+    """Return the CPU seconds of the longest trainings: of each seed that was trained at one go."""
+    found: dict[str, Values] = {}
+    for log in STUDIES[SMALL][LASTING]:
+        for one in pq.read_table(LOGS / f"{log}.parquet").to_pylist():
+            if seconds := one["outcome"]["cpu_seconds"]:
+                found.setdefault(_name(one), {})[one["seed"]] = seconds
+    return found
 
 
 def _less(one: Difference, gain: float) -> Difference:
