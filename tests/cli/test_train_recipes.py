@@ -150,7 +150,7 @@ def test_stages_are_runs_each_taught_by_the_one_before(call, cifar, tmp_path):
     trained = json.loads(call(*stage))
     assert trained["step"] == 10
     assert json.loads(call(*stage)) == trained  # which resumes
-    after = ["--from", second, "--teacher", second, "--learning-rate", 1e-12, "--factor-rate", 0]
+    after = ["--from", second, "--teacher", second, "--learning-rate", 1e-12]
     call(*command, third, *after)
     before, last = (load(path) for path in (second, third))
     for name in ("layer1.0.conv1", "layer2.0.conv2"):
