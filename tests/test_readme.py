@@ -9,6 +9,7 @@ import pytest
 
 import bitfactor
 from bitfactor.models import ResNet
+from bitfactor.runtime.zoo import Card
 
 ROOT = Path(__file__).parents[1]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
@@ -42,6 +43,14 @@ def test_the_readme_is_short():
     lines = README.read_text().splitlines()
     assert len(lines) <= 120
     assert max(map(len, lines)) <= 100
+
+
+def test_the_networks_of_the_readme_are_as_their_cards_say():
+    rows = re.findall(r"^\|.*`(\S+)` \| ([\d.]+) % ?\S* \| ([\d,]+) \|$", README.read_text(), re.MULTILINE)
+    assert len(rows) == 3
+    for name, accuracy, size in rows:
+        card = Card.of(name)
+        assert (accuracy, size) == (f"{100 * card.accuracy:.1f}", f"{card.bytes:,}")
 
 
 def test_the_drawing_is_that_of_its_script():

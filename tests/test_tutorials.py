@@ -100,7 +100,7 @@ def test_the_commands_of_the_readme():
     write_photos(["photos/cat", "photos/dog"], slice(0, 170))
     Path("my.py").write_text(NET)
     lines = re.findall(r"^    bitfactor .*", (PAGES.parents[1] / "README.md").read_text(), re.MULTILINE)
-    assert len(lines) == 9
+    assert len(lines) == 8
     for line in lines:
         run_line(line.strip())
     for made in ("digits.safetensors", "site/index.html", "runs/s", "runs/b", "runs/c/compare.html"):
