@@ -226,6 +226,11 @@ def test_a_network_to_start_from_gives_the_options_that_are_not_named(trained, t
     assert theirs["widths"] == (32, 64, 128)
     assert "num_classes" not in theirs
     assert network_options("zoo:cifar10-resnet18", recipe_named("lsp-hourglass")) == {}
+    assert "keypoints" not in network_options("zoo:lsp-hourglass", recipe_named("mpii-hourglass"))
+    more = {"start_from": trained, "blocks": (1, 1, 1), "widths": (8, 16, 32), "latent": "none", "steps": 1}
+    wider = bitfactor.train("digits", out=tmp_path / "wider", progress=False, **more)
+    assert wider.model().fc.in_features == 32
+    assert bitfactor.train("digits", out=tmp_path / "wider", progress=False, **more).history == wider.history
 
 
 @pytest.mark.parametrize(

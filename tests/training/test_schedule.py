@@ -49,7 +49,6 @@ def test_warm_up_rises_along_a_line(schedule):
         ({"latent_rate": -1.0}, "--latent-rate"),
         ({"rest_rate": -0.1}, "--rest-rate"),
         ({"ema": 1.0}, "--ema"),
-        ({"teacher": "runs/a", "teacher_weight": 1.0, "label_smoothing": 0.1}, "--label-smoothing"),
         ({"schedule": "step"}, "--min-lr"),
         ({"schedule": "step", "plateaus": 1, "min_lr": 1e-6}, "--plateaus"),
         ({"min_lr": 0.2}, "--min-lr"),

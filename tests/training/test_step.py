@@ -237,6 +237,12 @@ def test_a_stage_shorter_than_its_warm_up_is_refused(stepper_of):
         stepper_of(epochs=4, warmup_epochs=2, real_weight_epochs=1)
 
 
+def test_smoothed_labels_that_count_for_nothing_are_refused(recipe_of_toy):
+    recipe = recipe_of_toy(teacher="runs/float", teacher_weight=1.0, label_smoothing=0.1)
+    with pytest.raises(InputError, match="--label-smoothing: expected 0 with --teacher-weight 1"):
+        Stepper(prepare(recipe, None), build(recipe_of_toy(real=True)))
+
+
 def test_what_decays_can_be_chosen(stepper_of):
     stepper = stepper_of(weight_decay=0.1, decayed=("alphas",))
     decays = {group["name"]: group["weight_decay"] for group in stepper.optimizer.param_groups}

@@ -165,7 +165,8 @@ def train(
         chosen = with_own_model(chosen, vars(OwnModel.at(model)))
     console = Console(stderr=True, highlight=False, quiet=not progress)
     if start_from is not None:
-        chosen = _like(start_from, chosen, options, console)
+        begun = Run(Path(out)).checkpoint.exists()
+        chosen = _like(out if begun else start_from, chosen, options, console)
     changed = with_options(chosen, options)
     expect_effect(changed, chosen)
     if time := _minutes(chosen, minutes, options):
@@ -194,19 +195,15 @@ def train(
     return trial or TrainedRun(Path(out))
 
 
-def _like(start_from: _Path, recipe: Recipe, named: Collection[str], console: Console) -> Recipe:
+def _like(start_from: _Path, recipe: Recipe, named: Mapping[str, Any], console: Console) -> Recipe:
     """Return the recipe with the network of what it starts from, but for what is named; and say so."""
-    values = option_values(recipe)
-    theirs = {
-        name: value
-        for name, value in network_options(start_from, recipe).items()
-        if name not in named and value != values[name]
-    }
+    values, found = option_values(recipe), network_options(start_from, recipe)
+    theirs = {name: one for name, one in found.items() if name not in named and one != values[name]}
     if theirs:
         told = {name: v if isinstance(v, tuple) else (v,) for name, v in theirs.items()}
         words = (f"{name} {' '.join(map(str, values))}" for name, values in told.items())
         console.print(f"{recipe.name}: {', '.join(words)}, as {start_from} has them", soft_wrap=True)
-    return with_options(recipe, theirs)
+    return with_options(recipe, {**theirs, **{name: named[name] for name in found if name in named}})
 
 
 def _minutes(recipe: Recipe, minutes: float | None, options: Collection[str]) -> float:

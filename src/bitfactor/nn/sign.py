@@ -223,7 +223,7 @@ class Sign(nn.Module):
         self.estimator = estimator_name(self.where, estimator, self.known)
         self.slope, surrogate = self.known[self.estimator]
         self.surrogate = None if surrogate is None else surrogate()
-        self.decades = _DECADES.get(self.slope)
+        self.decades = next((number for slope, number in _DECADES.items() if slope is self.slope), None)
         if self.decades is not None:
             self.register_buffer("progress", torch.zeros(()))
 

@@ -181,8 +181,6 @@ class Optimization:
         if self.teacher is None:
             for name in ("teacher_weight", "feature_weight"):
                 self._expect(name, getattr(self, name) == getattr(type(self), name), "a --teacher")
-        labels = self.teacher is None or self.teacher_weight < 1
-        self._expect("label_smoothing", labels or not self.label_smoothing, "0 with --teacher-weight 1")
         self._expect(
             "feature_layers", not self.feature_layers or self.feature_weight > 0, "a --feature-weight"
         )

@@ -419,6 +419,9 @@ class Stepper:
             fits = not getattr(plan, name) or isinstance(task, Classification)
             flag, expected = f"--{name.replace('_', '-')}", "a recipe that classifies"
             expect_that(fits, flag, expected=expected, found=recipe.name, fix=out)
+        labels, expected = plan.teacher is None or plan.teacher_weight < 1, "0 with --teacher-weight 1"
+        fits = labels or not plan.label_smoothing
+        expect_that(fits, "--label-smoothing", expected=expected, found=plan.label_smoothing, fix=out)
         first = self.first_stage
         for stage in (first, self.total / self.steps - first):
             fits = stage <= 0 or stage >= plan.warmup_epochs

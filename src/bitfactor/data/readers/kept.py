@@ -117,12 +117,11 @@ def keep_images(directory: Path, parts: dict[str, tuple[Store, int]], limit: flo
         others = [path for path in directory.glob(f"*{_SUFFIX}") if path not in sizes]
         _remove_oldest(others, int(limit * _GIB) - size)
         written = sum(path.stat().st_blocks * 512 for path in sizes if path.exists())
-        free = shutil.disk_usage(directory).free
+        if size - written > shutil.disk_usage(directory).free:
+            return _unkept(f"decoded images need {size / _GIB:.2g} GiB, more than {directory} has left")
+        return {part: KeptImages(path, images, pixels) for path, (part, images, pixels) in needed.items()}
     except OSError:
         return _unkept(f"{directory} cannot be written")
-    if size - written > free:
-        return _unkept(f"decoded images need {size / _GIB:.2g} GiB, more than {directory} has left")
-    return {part: KeptImages(path, images, pixels) for path, (part, images, pixels) in needed.items()}
 
 
 def _unkept(why: str) -> dict[str, KeptImages]:

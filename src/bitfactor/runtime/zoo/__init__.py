@@ -73,7 +73,7 @@ class Card(Result):
         return {**super().to_dict(), "file": str(file_of(self.name))}
 
     def __str__(self) -> str:
-        speed, (first, *_, last) = self.speed, [row["loss"] for row in self.log]
+        speed, first, last = self.speed, self.log[0]["loss"], self.log[-1]["loss"]
         minutes = sum(row["seconds"] for row in self.log) / 60
         lines = {
             "network": f"{self.name}: {self.description}",
