@@ -201,7 +201,7 @@ def _like(start_from: _Path, recipe: Recipe, named: Mapping[str, Any], console: 
     theirs = {name: one for name, one in found.items() if name not in named and one != values[name]}
     if theirs:
         told = {name: v if isinstance(v, tuple) else (v,) for name, v in theirs.items()}
-        words = (f"{name} {' '.join(map(str, values))}" for name, values in told.items())
+        words = (f"{name} {' '.join(map(str, v))}" for name, v in told.items())
         console.print(f"{recipe.name}: {', '.join(words)}, as {start_from} has them", soft_wrap=True)
     return with_options(recipe, {**theirs, **{name: named[name] for name in found if name in named}})
 

@@ -138,8 +138,8 @@ def network_options(place: _Path, recipe: Recipe) -> dict[str, Any]:
     """Return the options of the network to start from, see `source_of`, if it is one of the recipe's kind."""
     file = _file_or_run(place)
     theirs = (recipe_of_file(load_file(file), file) if file.is_file() else recipe_of(Run(file))).model
-    ours, kinds = recipe.model, [getattr(one, "network", None) for one in (theirs, recipe.model)]
-    if type(theirs) is not type(ours) or kinds[0] != kinds[1]:
+    kind, ours = ((type(one), getattr(one, "network", None)) for one in (theirs, recipe.model))
+    if kind != ours:
         return {}
     known: dict[str, Any] = vars(theirs) if is_dataclass(theirs) else {}
     return {name: value for name, value in known.items() if name not in _OF_DATA}
