@@ -285,6 +285,9 @@ class Net(nn.Module):
 """
 
 
+HALF = "--precision bfloat16 --channels-last"
+
+
 def test_a_trial_says_how_long_a_step_would_take_in_bfloat16(tmp_path, monkeypatch):
     def tried(quick, **options):
         monkeypatch.setattr("bitfactor.training.estimate.cpu_multiplies_bfloat16", lambda: quick)
@@ -292,13 +295,33 @@ def test_a_trial_says_how_long_a_step_would_take_in_bfloat16(tmp_path, monkeypat
 
     (tmp_path / "net.py").write_text(OF_ONE_LAYOUT)
     trial = tried(True)
-    assert trial.in_bfloat16 > 0
-    assert tried(True, precision="bfloat16", channels_last=True).in_bfloat16 is None
-    assert tried(False).in_bfloat16 is None
-    assert tried(True, model=f"{tmp_path / 'net.py'}:Net").in_bfloat16 is None
-    tip = "with --precision bfloat16 --channels-last a step takes 0.500 s"
-    assert tip in str(replace(trial, seconds=0.6, in_bfloat16=0.5))
-    assert tip not in str(replace(trial, seconds=0.55, in_bfloat16=0.5))
+    assert [*trial.others] == [HALF]
+    assert trial.others[HALF] > 0
+    assert tried(True, precision="bfloat16", channels_last=True).others == {}
+    assert tried(False).others == {}
+    assert tried(True, model=f"{tmp_path / 'net.py'}:Net").others == {}
+    tip = f"with {HALF} a step takes 0.500 s"
+    assert tip in str(replace(trial, seconds=0.6, others={HALF: 0.5}))
+    assert tip not in str(replace(trial, seconds=0.55, others={HALF: 0.5}))
+    assert "compile" not in str(replace(trial, seconds=0.6, others={HALF: 0.5, f"{HALF} --compile": 0.5}))
+    assert "--compile a step takes 0.4" in str(replace(trial, seconds=0.6, others={"--compile": 0.4}))
+
+
+def test_a_long_trial_says_how_long_a_step_of_a_compiled_network_would_take(tmp_path, monkeypatch):
+    def tried(quick, **options):
+        monkeypatch.setattr("bitfactor.training.estimate.cpu_multiplies_bfloat16", lambda: quick)
+        trial = bitfactor.train("digits", out=tmp_path, dry_run=True, progress=False, **options)
+        return [*trial.others]
+
+    built = []
+    monkeypatch.setattr(torch, "compile", lambda network: built.append(network) or network)
+    assert tried(False, limit=720, epochs=1) == []
+    assert built == []
+    assert tried(False, epochs=100_000) == ["--compile"]
+    assert tried(False, epochs=100_000, diagnose=5) == []
+    monkeypatch.setattr("bitfactor.training.estimate._QUICKER", 100.0)
+    assert tried(True, epochs=100_000) == [HALF, f"{HALF} --compile"]
+    assert tried(True, epochs=100_000, compile=True) == [HALF]
 
 
 @pytest.mark.parametrize(

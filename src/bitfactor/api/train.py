@@ -187,7 +187,7 @@ def train(
         device=device,
         other_data=other_data,
         trial=dry_run,
-        try_bfloat16=True,
+        try_others=True,
         callbacks=[*callbacks, *([SimpleNamespace(on_log=on_log)] if on_log else [])],
         track=track,
         console=console,

@@ -74,7 +74,7 @@ def run_recipe(
     other_data: bool = False,
     beside: Sequence[Run] = (),
     trial: bool = False,
-    try_bfloat16: bool = False,
+    try_others: bool = False,
     callbacks: Sequence[object] = (),
     track: Sequence[Tracker] = (),
 ) -> Trial | None:
@@ -88,7 +88,7 @@ def run_recipe(
             teacher=teacher,
             device=device,
             start_from=start,
-            try_bfloat16=try_bfloat16,
+            try_others=try_others,
         )
     train_in(
         recipe,

@@ -4,7 +4,8 @@ import itertools
 import resource
 import sys
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from statistics import mean
@@ -22,7 +23,7 @@ from bitfactor.binarization import Plan, binarize_
 from bitfactor.common.checks import checked
 from bitfactor.common.result import Result
 from bitfactor.decompositions.precision import cpu_multiplies_bfloat16
-from bitfactor.training.optimization import optimizer_of
+from bitfactor.training.optimization import Optimization, optimizer_of
 from bitfactor.training.processes import launch
 from bitfactor.training.recipe import Experiment, Recipe, prepare
 from bitfactor.training.step import Stepper, build
@@ -130,6 +131,8 @@ def _loss(recipe: Recipe, network: nn.Module, inputs: Tensor) -> Tensor:
 
 _KIB = 1024
 _WARM_UP, _STEPS, _SECONDS = 2, 30, 10.0
+_QUICKER = 0.9  # of a step, which is worth a word
+_LONG = 0.5  # hours, of which compiling is little
 
 
 @dataclass(frozen=True)
@@ -153,8 +156,8 @@ class Trial(Result):
     memory: int
     spread: tuple[float, float]
     """Seconds of the fastest and of the slowest step."""
-    in_bfloat16: float | None = None
-    """Seconds of a step with --precision bfloat16 --channels-last, where that was tried too."""
+    others: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of a step with other flags, which were tried too."""
 
     @property
     def hours(self) -> float:
@@ -175,9 +178,10 @@ class Trial(Result):
 
     def __str__(self) -> str:
         plan = "all layers real" if self.plan is None else str(self.plan)
-        quicker = self.in_bfloat16 is not None and self.in_bfloat16 < 0.9 * self.seconds
-        flags = "--precision bfloat16 --channels-last"
-        tip = f"with {flags} a step takes {self.in_bfloat16:.3f} s\n" if quicker else ""
+        tip, best = "", self.seconds
+        for flags, seconds in self.others.items():
+            if seconds < _QUICKER * best:
+                tip, best = f"{tip}with {flags} a step takes {seconds:.3f} s\n", seconds
         return (
             f"{plan}\n\n"
             f"{self.parameters:,} parameters; loss of the first batch {self.loss:.3f}\n"
@@ -197,12 +201,12 @@ def dry_run(
     device: str = "auto",
     start_from: nn.Module | None = None,
     seconds: float = _SECONDS,
-    try_bfloat16: bool = False,
+    try_others: bool = False,
 ) -> Trial:
     """Do what the first steps of a run do, and part of an evaluation, and time them after a warm-up.
 
-    Steps take about so many `seconds`, and the evaluation half as many; so do steps in bfloat16, where they
-    are to be tried.
+    Steps take about so many `seconds`, and the evaluation half as many; so do steps with other flags, where
+    they are to be tried: bfloat16 with the channels last, and a compiled network where the run takes long.
 
     Raises
     ------
@@ -214,7 +218,7 @@ def dry_run(
     stepper = Stepper(experiment, teacher, start_from, head_images=0)
     plan = adapted.optimization
     loss, times = _first_steps(experiment, stepper, seconds)
-    return Trial(
+    trial = Trial(
         plan=None if recipe.real else binarize_(adapted.model(), adapted.binarization, dry_run=True),
         device=str(fabric.device),
         parameters=sum(parameter.numel() for parameter in stepper.network.parameters()),
@@ -227,8 +231,15 @@ def dry_run(
         evaluations=-(-plan.epochs // plan.eval_interval),
         memory=_memory(fabric.device),
         spread=(min(times), max(times)),
-        in_bfloat16=_in_bfloat16(experiment, teacher, device, start_from, seconds) if try_bfloat16 else None,
     )
+    if not try_others:
+        return trial
+
+    def step_of(changed: Optimization) -> float | None:
+        other = replace(experiment, recipe=replace(adapted, optimization=changed))
+        return _seconds_of_step(other, teacher, device, start_from, seconds / 2)
+
+    return replace(trial, others=_others(plan, fabric.device.type, trial, step_of))
 
 
 def _first_steps(experiment: Experiment, stepper: Stepper, seconds: float) -> tuple[float, list[float]]:
@@ -243,6 +254,8 @@ def _first_steps(experiment: Experiment, stepper: Stepper, seconds: float) -> tu
     began = time.perf_counter()
     while len(times) < _STEPS and (len(times) < _WARM_UP + 2 or time.perf_counter() - began < seconds):
         started = time.perf_counter()
+        if len(times) == _WARM_UP:
+            began = started
         inputs, target = fabric.to_device(next(batches))
         found = float(stepper.loss_of(inputs, target, 0))
         stepper.update()
@@ -251,26 +264,40 @@ def _first_steps(experiment: Experiment, stepper: Stepper, seconds: float) -> tu
     return loss, times[_WARM_UP:]
 
 
-def _in_bfloat16(
+def _others(
+    plan: Optimization, device: str, trial: Trial, step_of: Callable[[Optimization], float | None]
+) -> dict[str, float]:
+    """Return the seconds of a step with other flags; those that the network does not take are left out.
+
+    A compiled network is tried on top of bfloat16 where that is quicker, and of a run that takes long alone.
+    """
+    found, flags, best = dict[str, float](), "", trial.seconds
+    half = replace(plan, precision="bfloat16", channels_last=True)
+    if half != plan and (device != "cpu" or cpu_multiplies_bfloat16()):
+        flags = "--precision bfloat16 --channels-last"
+        if seconds := step_of(half):
+            found[flags] = seconds
+    if found.get(flags, best) < _QUICKER * best:
+        plan = half
+    else:
+        flags = ""
+    is_worth = trial.hours > _LONG and not (plan.compile or plan.diagnose)
+    if is_worth and (seconds := step_of(replace(plan, compile=True))):
+        found[f"{flags} --compile".strip()] = seconds
+    return found
+
+
+def _seconds_of_step(
     experiment: Experiment,
     teacher: nn.Module | None,
     device: str,
     start_from: nn.Module | None,
     seconds: float,
 ) -> float | None:
-    """Return the seconds of a step in bfloat16 with the channels last.
-
-    None is for a training that is so already, a CPU without such products, and a network that takes no such
-    type or layout.
-    """
-    recipe = experiment.recipe
-    plan = replace(recipe.optimization, precision="bfloat16", channels_last=True)
-    is_quick = experiment.fabric.device.type != "cpu" or cpu_multiplies_bfloat16()
-    if plan == recipe.optimization or not is_quick:
-        return None
-    other = replace(experiment, recipe=replace(recipe, optimization=plan), fabric=launch(plan, device))
+    """Return the seconds of a step, or None where the network does not take the plan's type or layout."""
+    other = replace(experiment, fabric=launch(experiment.recipe.optimization, device))
     try:
-        _, times = _first_steps(other, Stepper(other, teacher, start_from, head_images=0), seconds / 2)
+        _, times = _first_steps(other, Stepper(other, teacher, start_from, head_images=0), seconds)
     except (RuntimeError, TypeError):
         return None
     return mean(times)
