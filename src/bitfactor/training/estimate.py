@@ -205,8 +205,9 @@ def dry_run(
 ) -> Trial:
     """Do what the first steps of a run do, and part of an evaluation, and time them after a warm-up.
 
-    Steps take about so many `seconds`, and the evaluation half as many; so do steps with other flags, where
-    they are to be tried: bfloat16 with the channels last, and a compiled network where the run takes long.
+    Steps take about so many `seconds`, and the evaluation half as many. So do steps with other flags, where
+    they are to be tried. These are bfloat16 with the channels last and, where the run takes long, a compiled
+    network.
 
     Raises
     ------
