@@ -37,7 +37,10 @@ _LOGS = {
         "test",
         {
             240: "plain rank product frozen cosine tt window",
-            1560: "plain rank product frozen cosine tt window rms-none rms-tucker rms-holistic",
+            1560: (
+                "plain rank product frozen cosine tt window rms-none rms-tucker rms-holistic alpha-none "
+                "alpha-holistic"
+            ),
             7020: "none tucker holistic rank cosine window window-still window-taps rms-tucker rms-holistic",
             23400: "last-none last-window last-still",
         },
@@ -106,6 +109,8 @@ ROWS = (
     "window, 1/rank, rms",
     "window, frozen",
     "window, frozen, taps",
+    "none, analytic, rms",
+    "holistic, analytic, 1/rank, rms",
 )
 """The rows of the head tables and of the figure."""
 MECHANISM = (
@@ -239,8 +244,9 @@ def columns(data: Mapping[str, Studies]) -> list[Column]:
     return [_column(data, title, steps) for title, of in data.items() for steps in of]
 
 
-def _head(of: Rows) -> Rows:
-    return {name: one for name, one in of.items() if name in ROWS or _learned_free(name)}
+def _head(of: Rows, *, analytic: bool = True) -> Rows:
+    shown = {name: one for name, one in of.items() if name in ROWS or _learned_free(name)}
+    return {name: one for name, one in shown.items() if analytic or "analytic" not in name}
 
 
 def _column(data: Mapping[str, Studies], title: str, steps: int) -> Column:
@@ -385,7 +391,7 @@ def free_weights(data: Mapping[str, Studies], found: list[Column]) -> str:
 
 def mechanism(data: Mapping[str, Studies]) -> str:
     """Return what decides whether window's basis has to learn, and what its rate of each layer does."""
-    of = _head(data[SMALL][7020])
+    of = _head(data[SMALL][7020], analytic=False)
     pooled = Pooled.over(list(of.values()))
     lines = [["comparison", "points", "verdict"], ["---", "---", "---"]]
     for ours, theirs, alike, below in MECHANISM:
@@ -490,8 +496,11 @@ def report(title: str, of: Rows) -> None:
     print(f"\n{title}\n")
     for name, values in of.items():
         print(f"{name:24} {sample(list(values.values()))}  ({len(values)} seeds)")
-    pairs = [pair for ending in ("", ", rms") for pair in _with(ending, PRIMARY, of)]
-    certain = holm({str(pair): chance(of[pair[0]], of[pair[1]]) for pair in pairs})
+    families = [_with(ending, PRIMARY, of) for ending in ("", ", rms")]
+    pairs = [pair for family in families for pair in family]
+    certain = set[str]()
+    for family in families:
+        certain |= holm({str(pair): chance(of[pair[0]], of[pair[1]]) for pair in family})
     others = [(name, free) for free in filter(_is_free, of) for name in of if _comparable(name, free)]
     others = [pair for pair in others if pair not in pairs]
     others += [("Tucker, 1/rank", name) for name in CONTROLS]

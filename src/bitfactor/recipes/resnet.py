@@ -150,7 +150,7 @@ def cifar10_resnet18() -> Recipe:
     this size. The stem is 3x3 without pooling, with a shortcut around each convolution, PReLU and a cosine.
     Weights are free, at the rate that is best for them. By docs/results/evidence.md no decomposition is shown
     to lead at equal time in a training of this length. `--latent window --learning-rate 0.002` is better in
-    one of a tenth of it.
+    one of a few thousand steps.
     `--widths 32 64 128 --blocks 2 2 2 --stem halving` makes it small enough for a CPU.
     """
     return _resnet18("cifar10-resnet18", 10)
