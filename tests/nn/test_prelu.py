@@ -38,6 +38,27 @@ def test_autocast_chooses_the_types_that_it_chooses_for_torch(dtype) -> None:
         torch.testing.assert_close(mine, other, atol=0.05, rtol=0.02)
 
 
+@pytest.mark.parametrize("size", [(8, 6), (1, 3)])
+@pytest.mark.parametrize("channels", [1, 8, 24, 48])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_few_channels_that_lie_side_by_side(dtype, channels, size) -> None:
+    x = torch.randn(3, channels, *size).to(dtype).contiguous(memory_format=torch.channels_last)
+
+    def results(kind):
+        layer, given = kind(channels).to(dtype), x.clone().requires_grad_()
+        with torch.no_grad():
+            layer.weight.copy_(torch.linspace(-0.5, 0.75, channels))
+        y = layer(given)
+        y.square().sum().backward()
+        return y.detach(), given.grad, layer.weight.grad
+
+    ours, theirs = results(PReLU), results(nn.PReLU)
+    assert ours[0].is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(ours[0], theirs[0])
+    for mine, other in zip(ours[1:], theirs[1:], strict=True):
+        torch.testing.assert_close(mine, other)
+
+
 def test_one_slope_for_all_channels() -> None:
     x = torch.randn(4, 3, 5, 5)
     ours, theirs = (results_of(lambda _, kind=kind: kind(), x) for kind in (PReLU, nn.PReLU))

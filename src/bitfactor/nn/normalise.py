@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.utils import _pair
 
 from bitfactor.decompositions import compiled
-from bitfactor.nn.product import in_format_of, is_channels_last, maps_of, packs
+from bitfactor.nn.product import in_format_of, maps_of, packs, wide_of
 
 
 def normalised(norm: nn.BatchNorm2d, x: Tensor, added: Tensor | None = None, *, clip: bool = False) -> Tensor:
@@ -72,7 +72,8 @@ class _Normalised(torch.autograd.Function):
         plus = 0 if there is None else there.data_ptr()
         numbers = weight.contiguous(), bias.contiguous()
         addresses = [*compiled.addresses(*numbers, x), plus, *compiled.addresses(statistics, y)]
-        compiled.trainer().normalise(*_wide(x), eps, clip, *addresses)
+        wide = wide_of(x)
+        compiled.trainer().normalise(maps_of(x, 1, wide), wide, eps, clip, *addresses)
         ctx.save_for_backward(x, y if clip else None, weight, statistics)
         ctx.added = None if added is None else added.dtype
         mean, variance, _ = statistics
@@ -86,8 +87,10 @@ class _Normalised(torch.autograd.Function):
         gradient, of_x, of_weight = in_format_of(x, gradient), torch.empty_like(x), torch.empty_like(weight)
         kept, of_bias = gradient if y is None else torch.empty_like(gradient), torch.empty_like(weight)
         clipped = (0, 0) if y is None else (y.data_ptr(), kept.data_ptr())
+        wide = wide_of(x)
         compiled.trainer().normalise_backward(
-            *_wide(x),
+            maps_of(x, 1, wide),
+            wide,
             *compiled.addresses(weight.contiguous(), x),
             clipped[0],
             *compiled.addresses(gradient, statistics),
@@ -95,18 +98,6 @@ class _Normalised(torch.autograd.Function):
             *compiled.addresses(of_x, of_weight, of_bias),
         )
         return of_x, None if ctx.added is None else kept.to(ctx.added), of_weight, of_bias, None, None
-
-
-_FEW = 64  # channels: rows that short are slow
-
-
-def _wide(x: Tensor) -> tuple[Any, int]:
-    """Return maps that hold several pixels as one pixel of more channels, and how many."""
-    pixels, channels = x.shape[2] * x.shape[3], x.shape[1]
-    repeats = _FEW // channels if is_channels_last(x) and channels < _FEW else 1
-    while pixels % repeats:
-        repeats -= 1
-    return maps_of(x, 1, repeats), repeats
 
 
 class MaxPool2d(nn.MaxPool2d):

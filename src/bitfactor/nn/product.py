@@ -176,10 +176,11 @@ def pack_positive(x: Tensor) -> Tensor:
 
 def prelu_gradients(x: Tensor, gradient: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of a map (N, C, H, W) and of the slopes (C,) that a PReLU applied to it."""
-    gradient = in_format_of(x, gradient)
-    of_x, of_slope = torch.empty_like(x), x.new_empty(x.shape[:2], dtype=torch.float32)
-    slope = slope.float().contiguous()
-    compiled.trainer().prelu(maps_of(x, 1), *compiled.addresses(x, gradient, slope, of_x, of_slope))
+    gradient, wide = in_format_of(x, gradient), wide_of(x)
+    of_x = torch.empty_like(x)
+    of_slope = x.new_empty((x.shape[0] * wide, x.shape[1]), dtype=torch.float32)
+    slopes = slope.float().repeat(wide)
+    compiled.trainer().prelu(maps_of(x, 1, wide), *compiled.addresses(x, gradient, slopes, of_x, of_slope))
     return of_x, of_slope.sum(0)
 
 
@@ -341,6 +342,18 @@ def _empty(shape: Sequence[int], dtype: torch.dtype, like: Tensor) -> Tensor:
 def is_channels_last(x: Tensor) -> bool:
     """Return whether x lies with the channel last, and not also the other way."""
     return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+
+
+_FEW, _VECTOR, _WIDEST = 64, 32, 8  # channels: rows that are short, or end within a vector, are slow
+
+
+def wide_of(x: Tensor) -> int:
+    """Return how many pixels of few channels are best taken as one of more, where they lie side by side."""
+    pixels, channels = x.shape[2] * x.shape[3], x.shape[1]
+    if channels >= _FEW or not is_channels_last(x):
+        return 1
+    fitting = [wide for wide in range(1, max(_WIDEST, _FEW // channels) + 1) if pixels % wide == 0]
+    return max(fitting, key=lambda wide: (min(wide * channels, _FEW), wide * channels % _VECTOR == 0, -wide))
 
 
 def maps_of(x: Tensor, groups: int, wide: int = 1, *, closed: bool = False) -> Any:

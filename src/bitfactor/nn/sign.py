@@ -23,7 +23,15 @@ from bitfactor.common.checks import (
 )
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions.compiled import is_followed, is_traced
-from bitfactor.nn.product import pack_positive, packs, prelu_gradients, sign, tanh_gradient, where_positive
+from bitfactor.nn.product import (
+    pack_positive,
+    packs,
+    prelu_gradients,
+    sign,
+    tanh_gradient,
+    where_positive,
+    wide_of,
+)
 
 
 class _Sloped(torch.autograd.Function):
@@ -462,10 +470,19 @@ class PReLU(nn.PReLU):
         return _PReLU.apply(x, self.weight)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def _prelu(x: Tensor, slope: Tensor) -> Tensor:
+    """Return the PReLU of a map; torch's kernel takes rows of few numbers of bfloat16 one by one."""
+    if not packs(x) or len(slope) == 1 or (wide := wide_of(x)) == 1:
+        return F.prelu(x, slope)
+    pixels = x.permute(0, 2, 3, 1)
+    rows = F.prelu(pixels.reshape(-1, wide * len(slope)), slope.repeat(wide))
+    return rows.view(pixels.shape).permute(0, 3, 1, 2)
+
+
 class _PReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, slope: Tensor) -> Tensor:
-        y = F.prelu(x, slope.to(x.dtype))
+        y = _prelu(x, slope.to(x.dtype))
         ctx.save_for_backward(x.to(y.dtype), slope)  # autocast may have chosen another type
         return y
 
