@@ -113,8 +113,17 @@ def shortcut(in_channels: int, channels: int, stride: int, *, binary: bool = Fal
     pool = nn.AvgPool2d(stride, stride, ceil_mode=True) if stride > 1 else nn.Identity()
     conv = nn.Conv2d(in_channels, channels, 1, bias=False)
     if binary:
-        return nn.Sequential(pool, nn.BatchNorm2d(in_channels), conv)
-    return nn.Sequential(pool, conv, nn.BatchNorm2d(channels))
+        return _Normalising(pool, nn.BatchNorm2d(in_channels), conv)
+    return _Normalising(pool, conv, nn.BatchNorm2d(channels))
+
+
+class _Normalising(nn.Sequential):
+    """Modules one after the other, whose BatchNorms train as `normalised` does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for module in self:
+            x = normalised(module, x) if isinstance(module, nn.BatchNorm2d) else module(x)
+        return x
 
 
 # kernel size, stride, padding
