@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from torch import nn
 
-from bitfactor.binarization import Binarization, binarize_, group_by_shape
+from bitfactor.binarization import Binarization, binarize_
 from bitfactor.common.errors import InputError
 from bitfactor.models import resnet18
 
@@ -20,25 +20,7 @@ def stage(number: int) -> list[str]:
 
 
 FIRST = ["layer1.0.conv1", "layer1.0.conv2", "layer1.1.conv1", "layer1.1.conv2"]
-READINGS = {
-    "A": (["layer[234].*"], {"128x128x3x3": stage(2), "256x256x3x3": stage(3), "512x512x3x3": stage(4)}),
-    "B": (["layer[123].*"], {"64x64x3x3": FIRST, "128x128x3x3": stage(2), "256x256x3x3": stage(3)}),
-    "C": (
-        ["*"],
-        {"64x64x3x3": FIRST, "128x128x3x3": stage(2), "256x256x3x3": stage(3), "512x512x3x3": stage(4)},
-    ),
-}
-
-
-@pytest.mark.parametrize("reading", READINGS)
-def test_groups_of_resnet18(resnet, reading) -> None:
-    include, expected = READINGS[reading]
-    assert group_by_shape(resnet, include) == expected
-
-
-def test_exclude_gives_the_same_as_include(resnet) -> None:
-    assert group_by_shape(resnet, exclude=["layer1"]) == READINGS["A"][1]
-    assert group_by_shape(resnet, exclude=["layer4.*"]) == READINGS["B"][1]
+LATER = [stage(2), stage(3), stage(4)]
 
 
 def test_presets(resnet) -> None:
@@ -47,8 +29,8 @@ def test_presets(resnet) -> None:
         names = dict.fromkeys(layer.bank for layer in plan.binary if layer.bank)
         return [[layer.name for layer in plan.binary if layer.bank == bank] for bank in names]
 
-    assert banks(None) == banks("paper") == list(READINGS["A"][1].values())
-    assert banks("auto") == list(READINGS["C"][1].values())
+    assert banks(None) == banks("paper") == LATER
+    assert banks("auto") == [FIRST, *LATER]
 
 
 def test_groups_given_by_the_user() -> None:

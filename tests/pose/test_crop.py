@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitfactor.pose import adjusted_mpii_box, crop_matrix, invert, mpii_box, transform, warp, whole_image
+from bitfactor.pose import adjusted_mpii_box, crop_matrix, invert, mpii_box, transform, warp
 
 CROPS = {
     "centre": st.tuples(st.floats(-50, 500), st.floats(-50, 500)),
@@ -52,10 +52,10 @@ def test_rotation_turns_clockwise():
 
 def test_the_whole_image_is_itself():
     image = smooth_image(40, 40)
-    matrix = crop_matrix(*whole_image(40, 40), 40)
+    matrix = crop_matrix((19.5, 19.5), 40, 40)
     np.testing.assert_allclose(matrix, [[1, 0, 0], [0, 1, 0]], atol=1e-12)
     assert np.array_equal(warp(image, matrix, 40), image)
-    flipped = warp(image, crop_matrix(*whole_image(40, 40), 40, flip=True), 40)
+    flipped = warp(image, crop_matrix((19.5, 19.5), 40, 40, flip=True), 40)
     assert np.array_equal(flipped, image[:, ::-1])
 
 
@@ -64,7 +64,7 @@ def test_an_image_that_is_not_square_is_padded_with_black(shape):
     image = smooth_image(*shape) // 2 + 100
     height, width = shape
     longer = max(shape)
-    crop = warp(image, crop_matrix(*whole_image(*shape), longer), longer)
+    crop = warp(image, crop_matrix(((width - 1) / 2, (height - 1) / 2), longer, longer), longer)
     inside = crop.min(2) > 60
     assert abs(inside.sum() - height * width) <= longer
     assert (crop.min(2) == 0).sum() >= longer**2 - height * width - longer
@@ -89,7 +89,7 @@ def test_shrinking_averages_all_pixels():
     """One bright column in ten keeps its share; sampling single pixels would miss or keep all of it."""
     image = np.zeros((640, 640), np.uint8)
     image[:, ::10] = 200
-    crop = warp(image, crop_matrix(*whole_image(640, 640), 64), 64)
+    crop = warp(image, crop_matrix((319.5, 319.5), 640, 64), 64)
     assert abs(crop.astype(float).mean() - 20) < 1
     assert crop.std() < 3
 

@@ -2,7 +2,7 @@
 
 from bitfactor.binarization.binarization import Binarization
 from bitfactor.binarization.binarize import binarize_
-from bitfactor.binarization.layers import PlannedLayer, group_by_shape
+from bitfactor.binarization.layers import PlannedLayer
 from bitfactor.binarization.parameter_groups import parameter_groups
 from bitfactor.binarization.plan import Plan
 from bitfactor.binarization.summary import Summary, SummaryRow, summary
@@ -14,7 +14,6 @@ __all__ = [
     "Summary",
     "SummaryRow",
     "binarize_",
-    "group_by_shape",
     "parameter_groups",
     "summary",
 ]

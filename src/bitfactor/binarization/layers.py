@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.nn import (
     BinaryConv1d,
@@ -196,25 +195,6 @@ class PlannedLayer:
 
 # A layer name, or a list of such: one nesting level per mode of the grid.
 Grid = Sequence[Any]
-
-
-@checked
-def group_by_shape(
-    model: nn.Module, include: Sequence[str] = ("*",), exclude: Sequence[str] = (), at_least: int = 2
-) -> dict[str, list[str]]:
-    """Return the layers of equal weight shape, of those included and not excluded, named by the shape.
-
-    Patterns are names, globs or regular expressions.
-
-    Example
-    -------
-    >>> group_by_shape(resnet18(), include=["layer[234].*"])["128x128x3x3"]
-    ['layer2.0.conv2', 'layer2.1.conv1', 'layer2.1.conv2']
-    """
-    layers = {name: layer for name, layer in weight_layers(model).items() if can_turn_binary(layer)}
-    chosen = {name for pattern in include for name in names_matching(pattern, layers)}
-    chosen -= {name for pattern in exclude for name in names_matching(pattern, layers)}
-    return groups_of({name: layer for name, layer in layers.items() if name in chosen}, at_least)
 
 
 def groups_of(layers: Mapping[str, nn.Module], at_least: int = 2) -> dict[str, list[str]]:

@@ -1,6 +1,6 @@
 """Images and keypoints in numpy and OpenCV: decode, crop, heatmaps, skeletons, scores, drawing."""
 
-from bitfactor.pose.crop import adjusted_mpii_box, crop_matrix, invert, mpii_box, transform, warp, whole_image
+from bitfactor.pose.crop import adjusted_mpii_box, crop_matrix, invert, mpii_box, transform, warp
 from bitfactor.pose.heatmap import decode, encode, flip_maps
 from bitfactor.pose.skeletons import COCO, LSP, MPII, SKELETONS, read_skeleton
 
@@ -19,5 +19,4 @@ __all__ = [
     "read_skeleton",
     "transform",
     "warp",
-    "whole_image",
 ]

@@ -62,20 +62,6 @@ def crop_matrix(
     return np.concatenate([linear, offset[:, None]], 1)
 
 
-@checked
-def whole_image(height: int, width: int) -> tuple[tuple[float, float], float]:
-    """Return centre and side of the smallest square box that holds an image.
-
-    Raises
-    ------
-    InputError
-        If the height or the width is not above 0.
-    """
-    expect_above_0("whole_image(height)", height)
-    expect_above_0("whole_image(width)", width)
-    return ((width - 1) / 2, (height - 1) / 2), float(max(height, width))
-
-
 def mpii_box(
     centre: NDArray[np.floating], scale: NDArray[np.floating]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

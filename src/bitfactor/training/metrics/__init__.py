@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from bitfactor.training.metrics.latents import FactorStatistics as FactorStatistics
 from bitfactor.training.metrics.latents import FlipRatio as FlipRatio
-from bitfactor.training.metrics.latents import LatentsDivergeError as LatentsDivergeError
 from bitfactor.training.metrics.latents import LatentStatistics as LatentStatistics
 from bitfactor.training.metrics.latents import Moved as Moved
 from bitfactor.training.metrics.latents import Movement as Movement
 from bitfactor.training.metrics.latents import factor_statistics as factor_statistics
-from bitfactor.training.metrics.latents import guard_latents as guard_latents
 from bitfactor.training.metrics.latents import latent_statistics as latent_statistics
 
 if TYPE_CHECKING:

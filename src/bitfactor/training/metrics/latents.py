@@ -124,29 +124,12 @@ def _factor_statistics(name: str, factor: Tensor) -> FactorStatistics:
     return FactorStatistics(float(entropy.exp()), float(values[0] / values[-1]))
 
 
-class LatentsDivergeError(RuntimeError):
-    """Latent weights grew beyond what training recovers from."""
-
-
-@checked
-def guard_latents(model: nn.Module, limit: float = 100.0) -> None:
-    """Stop training whose latents diverge: sign(W) is free of scale, so nothing else shows it.
-
-    Example
-    -------
-    >>> guard_latents(model)  # once per epoch
-    """
-    expect_that(limit > 0, "limit", expected="above 0", found=limit, fix="choose a larger one")
-    for message in _exploded(model, limit):
-        raise LatentsDivergeError(message)
-
-
-def _exploded(model: nn.Module, limit: float) -> list[str]:
+def _exploded(model: nn.Module) -> list[str]:
     return [
-        f"layer {name}: expected latent weights with a std of at most {limit:g}, "
+        f"layer {name}: expected latent weights with a std of at most {_EXPLODED:g}, "
         f"found {found.std:.3g}; take weight_estimator 'clipped' or 'rms', or a lower learning rate"
         for name, found in latent_statistics(model).items()
-        if not found.std <= limit
+        if not found.std <= _EXPLODED
     ]
 
 
@@ -156,7 +139,7 @@ def troubles(model: nn.Module, flipped: float, first: bool) -> list[str]:
     That is layers whose latents explode, layers that learn nothing, and a step that draws the signs anew.
     The `first` step gives no gradient to what stands before a scale or factors that start at zero.
     """
-    found = _exploded(model, _EXPLODED)
+    found = _exploded(model)
     if not first:
         found += [f"layer {name}: all its gradients are zero" for name in _without_gradient(model)]
     if flipped > _DRAWN_ANEW:
