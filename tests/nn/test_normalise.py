@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bitfactor.models import ResNet
 from bitfactor.nn import normalise
 from bitfactor.nn.normalise import normalised
 from bitfactor.nn.product import tanh_gradient
@@ -117,6 +118,21 @@ def test_other_normalisations_are_left_to_torch(norm, taken) -> None:
     theirs = copy.deepcopy(norm)(x)
     torch.testing.assert_close(normalised(norm, x), theirs)
     assert not taken
+
+
+@pytest.mark.parametrize("hook", ["register_forward_hook", "register_full_backward_hook"])
+def test_a_normalisation_that_is_watched_is_left_to_torch(hook, taken) -> None:
+    norm, calls = nn.BatchNorm2d(3), []
+    getattr(norm, hook)(lambda *_: calls.append(1) and None)
+    normalised(norm, torch.randn(2, 3, 4, 4, requires_grad=True)).sum().backward()
+    assert calls == [1]
+    assert not taken
+
+
+def test_all_normalisations_of_a_resnet_are_fused(taken) -> None:
+    network = ResNet((1, 1), (8, 16), stem="halving", shortcuts="conv", num_classes=3)
+    network(torch.randn(2, 3, 16, 16)).sum().backward()
+    assert len(taken) == sum(isinstance(module, nn.BatchNorm2d) for module in network.modules()) == 6
 
 
 def test_a_batch_of_one_number_is_refused_as_torch_refuses_it() -> None:

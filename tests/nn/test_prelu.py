@@ -59,6 +59,13 @@ def test_few_channels_that_lie_side_by_side(dtype, channels, size) -> None:
         torch.testing.assert_close(mine, other)
 
 
+@pytest.mark.parametrize("slopes", [2, 8, 32])
+def test_slopes_that_are_not_one_for_each_channel_are_refused(slopes) -> None:
+    x = torch.randn(2, 16, 8, 8).contiguous(memory_format=torch.channels_last)
+    with pytest.raises(RuntimeError, match=f"parameter numbers = {slopes}"):
+        PReLU(slopes)(x)
+
+
 def test_one_slope_for_all_channels() -> None:
     x = torch.randn(4, 3, 5, 5)
     ours, theirs = (results_of(lambda _, kind=kind: kind(), x) for kind in (PReLU, nn.PReLU))

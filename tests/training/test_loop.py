@@ -5,6 +5,7 @@ import json
 import shutil
 import signal
 import sys
+import time
 from dataclasses import replace
 
 import cv2
@@ -22,6 +23,7 @@ from bitfactor.recipes.own import with_options
 from bitfactor.training import Run, TerminatedError, dry_run, restore, train
 from bitfactor.training.processes import noting_signals
 from bitfactor.training.recipe import Limited, prepare
+from bitfactor.training.step import Stepper
 
 QUIET = Console(file=io.StringIO())
 
@@ -198,6 +200,20 @@ def test_the_time_of_a_dry_run_is_that_of_its_steps(recipe_of_toy):
     trial = dry_run(recipe_of_toy(steps=4), seconds=0.01)  # three are an epoch
     assert (trial.total, trial.epochs) == (4, 2)
     assert trial.hours == pytest.approx((4 * trial.seconds + 2 * trial.evaluation) / 3600)
+
+
+def test_a_long_warm_up_leaves_a_dry_run_its_time(recipe_of_toy, monkeypatch):
+    steps, real = [], Stepper.loss_of
+
+    def loss_of(self, *batch):
+        steps.append(1)
+        if len(steps) == 1:  # as where a network is compiled
+            time.sleep(1)
+        return real(self, *batch)
+
+    monkeypatch.setattr(Stepper, "loss_of", loss_of)
+    dry_run(recipe_of_toy(epochs=5), seconds=1.0)
+    assert len(steps) > 4  # the least
 
 
 def test_dry_run_says_what_would_be_and_writes_nothing(recipe_of_toy, tmp_path, monkeypatch):

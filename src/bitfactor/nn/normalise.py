@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.utils import _pair
 
 from bitfactor.decompositions import compiled
+from bitfactor.nn.model import is_watched
 from bitfactor.nn.product import in_format_of, maps_of, packs, wide_of
 
 
@@ -47,7 +48,7 @@ def _takes(norm: nn.BatchNorm2d, x: Tensor) -> bool:
         and packs(x)
         and x.numel() > x.shape[1]
         and norm.weight.dtype == torch.float32
-        and not (norm._forward_hooks or norm._forward_pre_hooks)
+        and not is_watched(norm)
     )
 
 

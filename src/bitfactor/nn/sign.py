@@ -472,7 +472,7 @@ class PReLU(nn.PReLU):
 
 def _prelu(x: Tensor, slope: Tensor) -> Tensor:
     """Return the PReLU of a map; torch's kernel takes rows of few numbers of bfloat16 one by one."""
-    if not packs(x) or len(slope) == 1 or (wide := wide_of(x)) == 1:
+    if not packs(x) or len(slope) != x.shape[1] or (wide := wide_of(x)) == 1:
         return F.prelu(x, slope)
     pixels = x.permute(0, 2, 3, 1)
     rows = F.prelu(pixels.reshape(-1, wide * len(slope)), slope.repeat(wide))
