@@ -165,6 +165,8 @@ def test_every_log_of_the_study_can_be_trained_again_by_its_command(monkeypatch)
         assert not recipe.idle().keys() & asked.options.keys(), words
         if class_of(recipe.binarization.latent).takes:
             assert "factor_rate" in asked.options, words
+        if asked.recipe.name.startswith("cifar10"):
+            assert "weight_estimator" in asked.options, words
 
 
 def headings(page):

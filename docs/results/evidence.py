@@ -41,7 +41,10 @@ _LOGS = {
                 "plain rank product frozen cosine tt window rms-none rms-tucker rms-holistic alpha-none "
                 "alpha-holistic"
             ),
-            7020: "none tucker holistic rank cosine window window-still window-taps rms-tucker rms-holistic",
+            7020: (
+                "none tucker holistic rank cosine window window-still window-taps rms-tucker rms-holistic "
+                "alpha-none"
+            ),
             23400: "last-none last-window last-still",
         },
     ),
@@ -132,6 +135,8 @@ ALPHAS = {
     },
 }
 """The logs of each alpha, at the estimator and rate that are best for it on validation images."""
+LONGER = {"learned": "test-none-7020", "analytic": "test-alpha-none-7020"}
+"""The same of a free weight after 7,020 steps."""
 LONG = 7_000
 """The least steps of a column that has one at equal time."""
 LASTING = 23_400
@@ -203,8 +208,9 @@ def _is_free(name: str) -> bool:
 def replayed(training: Mapping[str, Any]) -> list[str]:
     """Return the words that train a logged training again today.
 
-    The file of a draft is named by `--import`, the rate of the factors where the log names none. A flag that
-    means nothing to the row, which was taken then, is left out.
+    The file of a draft is named by `--import`. Where a log does not name the rate of the factors, or the
+    estimator of CIFAR's recipe, it is that of then. A flag that means nothing to the row, which was taken
+    then, is left out.
     """
     command = training["command"]
     latent = command[command.index("--latent") + 1]
@@ -219,6 +225,8 @@ def replayed(training: Mapping[str, Any]) -> list[str]:
             del words[words.index(flag) : words.index(flag) + 2]
     if "factor_rate" not in idle and "--factor-rate" not in words:
         words[2:2] = ["--factor-rate", _factor_rate(training)]
+    if words[1].startswith("cifar10") and "--weight-estimator" not in words:
+        words[2:2] = ["--weight-estimator", "clipped"]
     return ["bitfactor", *imports, *words]
 
 
@@ -434,6 +442,16 @@ def alphas() -> str:
     return _markdown(lines)
 
 
+def longer_alphas() -> str:
+    """Return what a free weight has after 7,020 steps with either alpha, in Markdown."""
+    of = {alpha: next(iter(rows((log,)).values())) for alpha, log in LONGER.items()}
+    lines = [["alpha of a free weight", "7,020"], ["---", "---:"]]
+    lines += [[alpha, str(sample(list(values.values())))] for alpha, values in of.items()]
+    over, _ = Pooled.over(list(of.values())).apart(of["analytic"], of["learned"])
+    lines.append(["analytic over learned", str(over)])
+    return _markdown(lines)
+
+
 def lasting(data: Mapping[str, Studies]) -> str:
     """Return whether window's lead lasts, in Markdown: the rows, and what they are over each other."""
     of, spent = data[SMALL][LASTING], _cpu_seconds()
@@ -487,6 +505,7 @@ def tables(data: Mapping[str, Studies]) -> dict[str, str]:
         "what window's lead is worth": worth(data, found),
         "what window gains by": mechanism(data),
         "learned alpha over the analytic one": alphas(),
+        "the same in a longer training": longer_alphas(),
         "what lasts": lasting(data),
     }
 

@@ -41,7 +41,8 @@ VARIED = {
 }
 """The options, and the values that a part gives them; the baseline has none of these."""
 OF_FREE_WEIGHTS = {"gradient-floor", "silent-decay", "freeze-flips"}
-FIXED = {"weight-decay": f"--decayed {ALL}", "weight-transform": "--weight-estimator identity"}
+CLIPPED = "--weight-estimator clipped"
+FIXED = {"weight-decay": f"{CLIPPED} --decayed {ALL}", "weight-transform": "--weight-estimator identity"}
 BASELINE = "baseline"
 
 Trainings = list[Mapping[str, Any]]
@@ -54,7 +55,7 @@ def commands() -> Iterator[str]:
                 continue
             name = f"{option}-{latent}"
             varied = "" if option == BASELINE else f" --vary {option} {' '.join(VARIED[option])}"
-            fixed = f" {FIXED[option]}" if option in FIXED else ""
+            fixed = "" if "weight-estimator" in varied else f" {FIXED.get(option, CLIPPED)}"
             recipe = f"bitfactor ablate cifar10-resnet18 {NETWORK} {BUDGET}"
             row = f"--latent {latent} --learning-rate {rate}{fixed}{varied}"
             yield f'{recipe} {row} --data "$DATA" --out runs/parts/{name}'

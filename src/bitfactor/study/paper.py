@@ -98,6 +98,7 @@ IMAGES = PaperTask(
             "stem": "halving",
             "precision": "bfloat16",
             "channels_last": True,
+            "weight_estimator": "clipped",
             "learning_rate": 0.004,
             "factor_rate": 1.0,
             "epochs": 1,
