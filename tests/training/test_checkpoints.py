@@ -16,7 +16,7 @@ from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
 from bitfactor.models import ResNet
 from bitfactor.nn import BinaryLayer
-from bitfactor.training import Run, build, train
+from bitfactor.training import Run, Source, build, train
 from bitfactor.training.step import take_over
 
 QUIET = Console(file=io.StringIO())
@@ -149,6 +149,17 @@ def test_all_but_the_head_is_taken_over_from_other_classes(recipe_of_toy):
     assert torch.equal(model.conv1.weight, source.conv1.weight)
 
 
+def test_the_last_layer_stays_where_as_many_classes_are_others(recipe_of_toy):
+    recipe = recipe_of_toy()
+    source, fresh = recipe.model(), build(recipe).fc.weight
+    with pytest.warns(UserWarning, match="--from: its classes are others, so fc stays as drawn"):
+        model = build(recipe, Source(source, ("a", "b", "c")), ("a", "b", "d"))
+    assert torch.equal(model.fc.weight, fresh)
+    assert torch.equal(model.conv1.weight, source.conv1.weight)
+    for theirs in ("a", "b", "c"), ():
+        assert torch.equal(build(recipe, Source(source, theirs), ("a", "b", "c")).fc.weight, source.fc.weight)
+
+
 def test_what_fits_is_taken_over_from_another_network_and_nothing_is_an_error(recipe_of_toy):
     model = recipe_of_toy().model()
     source = ResNet((1, 1), (8, 24), 3, in_channels=1, stem="cifar")
@@ -172,7 +183,7 @@ def test_a_network_starts_as_the_one_it_is_taken_from(latent, scale, recipe_of_t
         for parameter in source.parameters():
             parameter.mul_(torch.rand(parameter.shape) + 0.5)
     source(toy.images(0, 16)[0])
-    network = build(recipe_of_toy(binarization=Binarization(latent=latent, scale=scale)), source)
+    network = build(recipe_of_toy(binarization=Binarization(latent=latent, scale=scale)), Source(source))
     for layer in network.modules():
         if isinstance(layer, BinaryLayer):
             layer.binary_weights = False

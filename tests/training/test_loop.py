@@ -20,7 +20,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.data import Digits
 from bitfactor.recipes import recipe_named
 from bitfactor.recipes.own import with_options
-from bitfactor.training import Run, TerminatedError, dry_run, restore, train
+from bitfactor.training import Run, Source, TerminatedError, dry_run, restore, train
 from bitfactor.training.processes import noting_signals
 from bitfactor.training.recipe import Limited, prepare
 from bitfactor.training.step import Stepper
@@ -247,12 +247,12 @@ def test_a_run_is_not_resumed_from_other_weights(recipe_of_toy, tmp_path):
     weights = recipe_of_toy().model()
     train(recipe_of_toy(), tmp_path / "run", QUIET)
     with pytest.raises(InputError, match="a run with from = None instead of 'a'"):
-        train(recipe_of_toy(), tmp_path / "run", QUIET, start_from=weights, source="a")
-    train(recipe_of_toy(), tmp_path / "from", QUIET, start_from=weights, source="a")
+        train(recipe_of_toy(), tmp_path / "run", QUIET, start_from=Source(weights, place="a"))
+    train(recipe_of_toy(), tmp_path / "from", QUIET, start_from=Source(weights, place="a"))
     record = json.loads((tmp_path / "from" / "recipe.json").read_text())
     assert record.pop("from") == "a"
     with pytest.raises(InputError, match="a run with from = 'a' instead of 'b'"):
-        train(recipe_of_toy(), tmp_path / "from", QUIET, start_from=weights, source="b")
+        train(recipe_of_toy(), tmp_path / "from", QUIET, start_from=Source(weights, place="b"))
     train(recipe_of_toy(), tmp_path / "from", QUIET)
     (tmp_path / "from" / "recipe.json").write_text(json.dumps(record))
     train(recipe_of_toy(), tmp_path / "from", QUIET)

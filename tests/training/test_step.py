@@ -27,7 +27,7 @@ from bitfactor.training import (
 from bitfactor.training.flips import Flips
 from bitfactor.training.metrics import Movement
 from bitfactor.training.recipe import prepare
-from bitfactor.training.step import Stepper
+from bitfactor.training.step import Source, Stepper
 
 LATENTS = ["none", "svd", "tucker", "holistic", "tt", "product", "cosine", "window"]
 
@@ -125,7 +125,7 @@ def test_teacher(stepper_of, recipe_of_toy, toy):
 def test_a_fresh_draw_leaves_nothing_of_another_run(recipe_of_toy):
     recipe = recipe_of_toy(binarization=Binarization(latent="none", start="he"))
     with pytest.raises(InputError, match="--start: expected the weights of --from, found he"):
-        build(recipe, recipe.model())
+        build(recipe, Source(recipe.model()))
 
 
 @pytest.mark.parametrize("latent", ["none", "tucker"])

@@ -1,5 +1,6 @@
 """Binary layers: sign of the input, sign of a latent weight, scale."""
 
+from bitfactor.nn.activation import PReLU, ReLU, Shift
 from bitfactor.nn.attention import MultiheadAttention, open_attention_
 from bitfactor.nn.contract import check_estimator, check_scale
 from bitfactor.nn.conv import BinaryConv, BinaryConv1d, BinaryConv2d, BinaryConv3d, BinaryLinear
@@ -17,9 +18,6 @@ from bitfactor.nn.scale import (
     register_scale,
 )
 from bitfactor.nn.sign import (
-    PReLU,
-    ReLU,
-    Shift,
     SignActivation,
     SignWeight,
     anneal_,

@@ -28,7 +28,7 @@ from bitfactor.recipes.own import OwnModel, is_spec
 from bitfactor.runtime import Session
 from bitfactor.runtime.session import runner
 from bitfactor.runtime.zoo import file_of
-from bitfactor.training import Recipe, Run, Teacher, Trial, restore
+from bitfactor.training import Recipe, Run, Source, Teacher, Trial, restore
 from bitfactor.training import dry_run as try_out
 from bitfactor.training import train as train_in
 from bitfactor.training.processes import expect_device
@@ -102,7 +102,6 @@ def run_recipe(
         beside=beside,
         callbacks=callbacks,
         track=track,
-        source=None if start_from is None else _source(start_from),
     )
     return None
 
@@ -122,11 +121,6 @@ def load(run: _Path, *, best: bool = False) -> nn.Module:
     """
     directory = Run(Path(run))
     return restore(recipe_of(directory), directory, best=best)
-
-
-def _source(start_from: _Path) -> str:
-    """Return what a run says of the network that it starts from."""
-    return str(start_from) if str(start_from).startswith(_ZOO) else str(Path(start_from).resolve())
 
 
 def _file_or_run(place: _Path) -> Path:
@@ -149,7 +143,7 @@ _OF_DATA = "num_classes", "in_channels", "keypoints", "spec", "sha256"
 
 
 @checked
-def source_of(place: _Path) -> nn.Module:
+def source_of(place: _Path) -> Source:
     """Return the network to start from: a run's, or that of an exported file or of zoo:NAME.
 
     A file holds the signs of a binary layer, its scale unless a threshold has taken that in, and BatchNorm as
@@ -157,8 +151,9 @@ def source_of(place: _Path) -> nn.Module:
     What normalises starts anew.
     """
     file = _file_or_run(place)
+    called = str(place) if str(place).startswith(_ZOO) else str(file.resolve())
     if not file.is_file():
-        return load(place)
+        return Source(load(place), Run(file).interface().labels, called)
     stored = load_file(file)
     network = recipe_of_file(stored, file).model()
     held = {(node.name, role): array for node in stored.graph.nodes for role, array in node.tensors.items()}
@@ -168,7 +163,7 @@ def source_of(place: _Path) -> nn.Module:
         if found is not None:
             scale = held.get((f"{layer}.alpha", "alpha"), value.abs().mean().numpy())
             value.copy_(torch.from_numpy(_as_in_torch(found, scale, value.shape)))
-    return network
+    return Source(network, tuple(stored.labels), called)
 
 
 def _as_in_torch(stored: NDArray[Any], scale: NDArray[Any], shape: Sequence[int]) -> NDArray[np.float32]:

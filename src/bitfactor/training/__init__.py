@@ -6,7 +6,7 @@ from bitfactor.training.optimization import OPTIMIZERS, Optimization
 from bitfactor.training.processes import TerminatedError, is_first
 from bitfactor.training.recipe import Recipe, without_effect
 from bitfactor.training.run import Run
-from bitfactor.training.step import build, restore
+from bitfactor.training.step import Source, build, restore
 from bitfactor.training.tasks import (
     Classification,
     Interface,
@@ -26,6 +26,7 @@ __all__ = [
     "PoseEstimation",
     "Recipe",
     "Run",
+    "Source",
     "Task",
     "Teachable",
     "Teacher",

@@ -26,7 +26,7 @@ from bitfactor.decompositions.precision import cpu_multiplies_bfloat16
 from bitfactor.training.optimization import Optimization, optimizer_of
 from bitfactor.training.processes import launch
 from bitfactor.training.recipe import Experiment, Recipe, prepare
-from bitfactor.training.step import Stepper, build
+from bitfactor.training.step import Source, Stepper, build
 from bitfactor.training.tasks import EVALUATION_BATCH, Classification
 
 _PIXELS, _LEAST = 2 * 224 * 224, 2  # of the smaller of two batches on a CPU
@@ -199,7 +199,7 @@ def dry_run(
     data: Path | None = None,
     teacher: nn.Module | None = None,
     device: str = "auto",
-    start_from: nn.Module | None = None,
+    start_from: Source | None = None,
     seconds: float = _SECONDS,
     try_others: bool = False,
 ) -> Trial:
@@ -292,7 +292,7 @@ def _seconds_of_step(
     experiment: Experiment,
     teacher: nn.Module | None,
     device: str,
-    start_from: nn.Module | None,
+    start_from: Source | None,
     seconds: float,
 ) -> float | None:
     """Return the seconds of a step, or None where the network cannot be trained so."""

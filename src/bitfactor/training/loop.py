@@ -30,7 +30,7 @@ from bitfactor.training.metrics.latents import troubles
 from bitfactor.training.processes import Request, TerminatedError, naming_the_lost, noting_signals
 from bitfactor.training.recipe import Experiment, Recipe, bad_parameter, origin, prepare
 from bitfactor.training.run import TRACKERS, Run, Tracker, versions
-from bitfactor.training.step import Stepper
+from bitfactor.training.step import Source, Stepper
 from bitfactor.training.tasks import EVALUATION_BATCH, evaluate
 
 
@@ -61,8 +61,7 @@ def train(
     teacher: nn.Module | None = None,
     device: str = "auto",
     other_data: bool = False,
-    start_from: nn.Module | None = None,
-    source: str | None = None,
+    start_from: Source | None = None,
     beside: Sequence[Run] = (),
     callbacks: Sequence[object] = (),
     track: Sequence[Tracker] = (),
@@ -80,9 +79,8 @@ def train(
     other_data
         Resume although the images are others than those that the run began with.
     start_from
-        A network to start from, see `bitfactor.training.step.take_over`.
-    source
-        The directory of the run that it is of; left out, a run that is resumed keeps its own.
+        A network to start from, see `bitfactor.training.step.build`; left out, a run that is resumed keeps
+        its own.
     callbacks
         Objects whose methods the first process calls as the training goes, as in `bitfactor.train`.
     track
@@ -127,7 +125,7 @@ def train(
                 experiment.interface,
                 versions(),
                 experiment.identity,
-                source=source,
+                source=None if start_from is None else start_from.place,
                 beside=beside,
                 other_data=other_data,
                 newer=experiment.recipe.defaults(),
@@ -199,7 +197,7 @@ class _Loop:
         console: Console,
         teacher: nn.Module | None,
         request: Request,
-        start_from: nn.Module | None = None,
+        start_from: Source | None = None,
     ) -> None:
         self.recipe, self.fabric, self.data = experiment.recipe, experiment.fabric, experiment.data
         self.plan, self.steps, self.run = self.recipe.optimization, experiment.steps, run

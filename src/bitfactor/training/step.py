@@ -8,7 +8,7 @@ Softened targets of classification: label smoothing, mixup (Zhang et al. 2018), 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -85,13 +85,22 @@ def restore(recipe: Recipe, run: Run, *, best: bool = False) -> nn.Module:
 _LARGEST_SEED = 2**63
 
 
+class Source(NamedTuple):
+    """A network to start from, its classes, empty if not known, and the run or file that it is of."""
+
+    network: nn.Module
+    labels: tuple[str, ...] = ()
+    place: str | None = None
+
+
 @checked
-def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
+def build(recipe: Recipe, start_from: Source | None = None, labels: Sequence[str] = ()) -> nn.Module:
     """Return the recipe's network, initialised from its seed; binary, unless the recipe is real.
 
-    With `start_from`, another network, weights, biases and BatchNorm of the same name and shape are taken
-    over from it. Where a weight of it is a latent's, its W is, and so are learned scales, where they are of
-    the same kind. What its factors are does not matter.
+    With `start_from`, weights, biases and BatchNorm of the same name and shape are taken over from its
+    network. Where a weight of it is a latent's, its W is, and so are learned scales, where they are of the
+    same kind. What its factors are does not matter. Its last layer stays behind where its classes are others
+    than `labels`.
     """
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
@@ -100,11 +109,12 @@ def build(recipe: Recipe, start_from: nn.Module | None = None) -> nn.Module:
             raise InputError(
                 "--start", expected="the weights of --from", found="he", fix="leave one of them out"
             )
-        take_over(model, start_from)
+        same = not (labels and start_from.labels) or tuple(labels) == start_from.labels
+        take_over(model, start_from.network, last=same)
     if not recipe.real:
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
     if start_from is not None:
-        _take_over_scales(model, start_from)
+        _take_over_scales(model, start_from.network)
     return model
 
 
@@ -130,25 +140,29 @@ def _shapes(layer: BinaryLayer) -> list[object]:
 
 
 @torch.no_grad()
-def take_over(model: nn.Module, source: nn.Module) -> None:
+def take_over(model: nn.Module, source: nn.Module, *, last: bool = True) -> None:
     """Copy into a full-precision network what another one has learned, be it binary or not.
 
     Where names or shapes differ, as those of a head for other classes do, `model` stays as it is, with a
-    warning. It is an InputError where the weight of no layer fits.
+    warning. So does its last layer without `last`. It is an InputError where the weight of no layer fits.
     """
     learned = source.state_dict()
     for name, layer in source.named_modules():
         if isinstance(layer, BinaryLayer):
             learned[f"{name}.weight"] = layer.latent()
-    ours, left = model.state_dict(), list[str]()
+    ours, left = dict(model.state_dict()), list[str]()
+    filters = [name for name, value in ours.items() if value.dim() > 1]
+    if not last:
+        head = filters.pop().rpartition(".")[0]
+        ours = {name: value for name, value in ours.items() if name.rpartition(".")[0] != head}
+        warnings.warn(f"--from: its classes are others, so {head} stays as drawn", stacklevel=3)
     for name, value in ours.items():
         if name in learned and learned[name].shape == value.shape:
             value.copy_(learned[name])
         else:
             left.append(name)
-    filters = [name for name, value in ours.items() if value.dim() > 1]
     if not {*filters} - {*left}:
-        name = next(iter(filters))
+        name = (filters or left)[0]
         raise InputError(
             "--from",
             expected=f"a network with layers of the same name and shape, such as {name} {_shape(ours, name)}",
@@ -181,7 +195,7 @@ class Stepper:
         self,
         experiment: Experiment,
         teacher: nn.Module | None = None,
-        start_from: nn.Module | None = None,
+        start_from: Source | None = None,
         head_images: int = 2048,
     ) -> None:
         self.recipe, self.fabric, self.steps = experiment.recipe, experiment.fabric, experiment.steps
@@ -192,7 +206,7 @@ class Stepper:
         self._check()
         if isinstance(self.teacher, Teacher):
             self.teacher.fit(experiment.interface)
-        self.network = build(self.recipe, start_from)
+        self.network = build(self.recipe, start_from, experiment.interface.labels)
         self._expect_statistics()
         if self.plan.batch_norm == "synchronised":
             self.network = nn.SyncBatchNorm.convert_sync_batchnorm(self.network)  # type: ignore[no-untyped-call]
