@@ -191,10 +191,18 @@ class _BakedHalf(_Baked):
     """A layer whose weights alone are signs, or whose inputs alone are, as a real-valued one."""
 
     def __init__(self, layer: BinaryLayer) -> None:
-        super().__init__(layer, layer.binary_weight() if layer.binary_weights else layer.unit_weight())
+        weight = layer.binary_weight() if layer.binary_weights else layer.unit_weight()
+        super().__init__(layer, layer.filters(weight, layer.groups))
         self.layer = copy.deepcopy(layer).eval()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        if isinstance(self.layer, BinaryConvTranspose):
+            with self.layer.giving(output_size, x.shape):
+                return self.product(x)
+        return self.product(x)
+
+    def product(self, x: Tensor) -> Tensor:
+        """Return the product of one real and one binary factor, with scale and bias."""
         layer, signs = self.layer, self.layer.binary_activations
         before = x if self.before is None or not signs else self.before(x)
         y: Tensor = layer.apply_weight(sign(before) if signs else x, self.weight) * self.scale

@@ -1,6 +1,7 @@
 """Binary transposed convolutions in one and two dimensions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import NamedTuple
 
@@ -131,12 +132,17 @@ class BinaryConvTranspose(Convolution):
 
     def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """As of `torch.nn.ConvTranspose2d`: with `output_size`, that is the size of the output."""
+        with self.giving(output_size, x.shape):
+            return super().forward(x)
+
+    @contextmanager
+    def giving(self, output_size: Sequence[int] | None, shape: Sequence[int]) -> Iterator[None]:
+        """Let outputs for an input of this shape have that size, if there is one."""
         own = self.output_padding
         if output_size is not None:
-            found = self.geometry.giving(output_size, x.shape, self.kernel_size)
-            self.output_padding = found.output_padding
+            self.output_padding = self.geometry.giving(output_size, shape, self.kernel_size).output_padding
         try:
-            return super().forward(x)
+            yield
         finally:
             self.output_padding = own
 
