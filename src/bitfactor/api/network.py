@@ -147,11 +147,7 @@ def _of_file(path: Path, precision: Precision) -> Network:
 
 
 def first_of(outputs: Any) -> Any:
-    """Return the first output of a network, which `predict` reads too, where it has several or names them.
-
-    >>> first_of({"scores": 1, "features": 2})
-    1
-    """
+    """Return the first output of a network, which `predict` reads too, where it has several or names them."""
     while isinstance(outputs, Mapping | tuple | list):
         outputs = next(iter(outputs.values() if isinstance(outputs, Mapping) else outputs))
     return outputs

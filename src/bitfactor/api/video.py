@@ -24,13 +24,7 @@ _USUAL_RATE = 25.0
 
 @dataclass(frozen=True)
 class Video:
-    """A video file: frames per second, and frames of `size` (width, height).
-
-    Example
-    -------
-    >>> video = Video.open(Path("walk.mp4"))
-    >>> first = next(video.frames())          # (H, W, 3), RGB
-    """
+    """A video file: frames per second, and frames of `size` (width, height)."""
 
     path: Path
     rate: float

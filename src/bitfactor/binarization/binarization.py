@@ -128,20 +128,12 @@ class Binarization:
         return every(name, getattr(self, name))
 
     def words(self, name: str) -> str:
-        """Return an option that may differ by layer as the command line takes it.
-
-        >>> Binarization(latent={"layer4.*": "window", "*": "tucker"}).words("latent")
-        'layer4.*=window *=tucker'
-        """
+        """Return an option that may differ by layer as the command line takes it."""
         value = getattr(self, name)
         return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
     def choices(self, layers: Iterable[str]) -> dict[str, "Choice"]:
-        """Return what is chosen for each of the layers that turn binary; the first pattern that fits counts.
-
-        >>> Binarization(latent={"4.*": "window", "*": "tucker"}).choices(["4.0", "5.0"])["4.0"].latent
-        'window'
-        """
+        """Return what is chosen for each layer that turns binary; the first pattern that fits counts."""
         names = list(layers)
         latents = self._chosen("latent", names)
         ranked = [name for name, latent in latents.items() if "rank" in class_of(latent).takes]

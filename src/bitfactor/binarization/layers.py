@@ -136,11 +136,7 @@ def filters_of(layer: nn.Module, W: Tensor) -> Tensor:
 
 
 def names_matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """Return the names that a pattern means: a layer, all layers of a module, a glob or a whole regex.
-
-    >>> names_matching("layer*.conv1", ["conv1", "layer1.conv1"])
-    ['layer1.conv1']
-    """
+    """Return the names that a pattern means: a layer, all layers of a module, a glob or a whole regex."""
     names = list(names)
     plain = [name for name in names if name == pattern or name.startswith(pattern + ".")]
     globbed = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
@@ -206,11 +202,7 @@ def groups_of(layers: Mapping[str, nn.Module], at_least: int = 2) -> dict[str, l
 
 
 def places(grid: Grid) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield each layer name of a grid with its place.
-
-    >>> list(places([["a", "b"]]))
-    [('a', (0, 0)), ('b', (0, 1))]
-    """
+    """Yield each layer name of a grid with its place."""
     for i, entry in enumerate(grid):
         if isinstance(entry, str):
             yield entry, (i,)

@@ -212,11 +212,7 @@ def _program(arguments: Sequence[str]) -> str:
 
 
 def function_of(name: str):  # type: ignore[no-untyped-def]
-    """Return the function of a command; only its module is imported.
-
-    >>> function_of("freeze").__name__
-    'freeze'
-    """
+    """Return the function of a command; only its module is imported."""
     if name not in COMMANDS:
         raise InputError(
             "bitfactor",

@@ -130,13 +130,7 @@ def print_result(result: Any, *, as_json: bool) -> None:
 
 
 def options_of(function: Callable[..., Any], leave_out: Collection[str] = ()) -> Any:
-    """Return a dataclass with a field for each argument of a function that a flag stands for, and `json`.
-
-    Example
-    -------
-    >>> [flag.name for flag in flags_of(options_of(bitfactor.freeze))]
-    ['model', '--output', '--size', '--threads', '--json']
-    """
+    """Return a dataclass with a field for each argument of a function that a flag stands for, and `json`."""
     text, helps = documented(function)
     made: list[Any] = []
     for name, one in inspect.signature(function).parameters.items():
@@ -350,11 +344,7 @@ def given(arguments: Sequence[str], flags: Sequence[Flag]) -> Mapping[str, list[
 
 
 def is_flag(word: str) -> bool:
-    """Return whether a word of a command line names a flag; a negative value does not.
-
-    >>> [is_flag(word) for word in ("--lr", "-o", "-1", "-")]
-    [True, True, False, False]
-    """
+    """Return whether a word of a command line names a flag; a negative value does not."""
     return re.match(r"--\w|-[A-Za-z]", word) is not None
 
 

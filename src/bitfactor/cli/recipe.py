@@ -247,13 +247,7 @@ class Asked:
 
 
 def flags_for(recipe: Recipe, function: Callable[..., Any]) -> Any:
-    """Return the dataclass of the flags of a function about a recipe, and of all that the recipe leaves open.
-
-    Example
-    -------
-    >>> [flag.name for flag in flags_of(flags_for(recipe_named("digits"), bitfactor.train))][:3]
-    ['--out', '--data', '--from']
-    """
+    """Return the dataclass of the flags of a function about a recipe, and of what the recipe leaves open."""
     open_parts = {
         "images" if name == "data" else name: _unchecked(part)
         for name, part in recipe.parts().items()

@@ -27,12 +27,6 @@ def expect_array(where: str, value: object, axes: Axes, kinds: str = "fiu") -> N
         Lengths, names of axes of any length, and first `...` where axes may come before.
     kinds
         Letters of `numpy.dtype.kind`.
-
-    Example
-    -------
-    >>> expect_array("keypoints", np.zeros((16, 3)), (..., "J", 2))
-    Traceback (most recent call last):
-    bitfactor.errors.InputError: keypoints: expected an array of values shaped (..., J, 2), found ...
     """
     if isinstance(value, np.ndarray) and value.dtype.kind in kinds and _fits(value.shape, axes):
         return
@@ -46,12 +40,7 @@ def expect_array(where: str, value: object, axes: Axes, kinds: str = "fiu") -> N
 
 
 def expect_image(where: str, image: Any, *, colour: bool = False) -> None:
-    """Raise InputError unless `image` is (H, W, 3), or with `colour` False (H, W), of uint8 and not empty.
-
-    >>> expect_image("image", np.zeros((3, 8, 8), np.uint8))
-    Traceback (most recent call last):
-    bitfactor.errors.InputError: image: expected ..., found uint8 (3, 8, 8); put the channels last, as in ...
-    """
+    """Raise InputError unless `image` is (H, W, 3), or with `colour` False (H, W), of uint8 and not empty."""
     usable = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size > 0
     if usable and (image.shape[2:] == (3,) or (image.ndim == 2 and not colour)):
         return

@@ -36,22 +36,12 @@ _NAMES: dict[Any, str] = {
 
 
 def expect_one_of(where: str, value: object, known: Collection[object]) -> None:
-    """Raise InputError unless `value` is one of `known`; the message lists near matches.
-
-    >>> expect_one_of("latent", "tuker", ["none", "tucker"])
-    Traceback (most recent call last):
-    bitfactor.errors.InputError: latent: expected one of none, tucker, found 'tuker'; did you mean tucker?
-    """
+    """Raise InputError unless `value` is one of `known`; the message lists near matches."""
     expect(where, value, Literal[(*known,)])
 
 
 def expect(where: str, value: object, annotation: Any) -> None:
-    """Raise InputError unless `value` is what `annotation` says; `where` names it in the message.
-
-    >>> expect("threads", "2", int | None)
-    Traceback (most recent call last):
-    bitfactor.errors.InputError: threads: expected an integer or None, found '2'; write 2 without quotes
-    """
+    """Raise InputError unless `value` is what `annotation` says; `where` names it in the message."""
     if _fits(value, annotation):
         return
     raise InputError(
@@ -63,11 +53,7 @@ def expect(where: str, value: object, annotation: Any) -> None:
 
 
 def choices_in(annotation: Any) -> list[object]:
-    """Return the values that an annotation lists, those of its elements too.
-
-    >>> choices_in(Literal["svd", "tucker"] | None)
-    ['svd', 'tucker']
-    """
+    """Return the values that an annotation lists, those of its elements too."""
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     parts = [part for part in get_args(annotation) if part is not Ellipsis]
@@ -107,20 +93,13 @@ def record(kind: type[T], values: Mapping[str, Any]) -> T:
     """Return the dataclass from which `result.plain` made `values`, also after they went through JSON.
 
     A field that did not exist yet when they were stored has its default.
-
-    >>> record(InputSpec, {"size": [8, 8], "resize": [8, 8], "mean": [0.0], "std": [1.0]}).size
-    (8, 8)
     """
     hints = _hints(kind)  # type: ignore[arg-type]
     return kind(**{name: _restored(value, hints.get(name, Any)) for name, value in values.items()})
 
 
 def as_tuples(value: Any) -> Any:
-    """Return a value with its lists as tuples, as options have them: JSON has lists alone.
-
-    >>> as_tuples([1, [2, 3]])
-    (1, (2, 3))
-    """
+    """Return a value with its lists as tuples, as options have them: JSON has lists alone."""
     return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
@@ -137,17 +116,7 @@ def _restored(value: Any, annotation: Any) -> Any:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a public function answer in one sentence where an argument is missing, unknown or of another type.
-
-    Example
-    -------
-    >>> @checked
-    ... def halve(x: float) -> float:
-    ...     return x / 2
-    >>> halve("2")
-    Traceback (most recent call last):
-    bitfactor.errors.InputError: halve(x): expected a finite number, found '2'; write 2 without quotes
-    """
+    """Let a public function say in one sentence that an argument is missing, unknown or of another type."""
     signature = inspect.signature(function)
     name = function.__qualname__.removesuffix(".__init__")
 
@@ -231,11 +200,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def described(annotation: Any) -> str:
-    """Return what an annotation allows, in words.
-
-    >>> described(int | float | tuple[int, ...] | None)
-    'an integer, a finite number, a sequence (each an integer) or None'
-    """
+    """Return what an annotation allows, in words."""
     *others, last = dict.fromkeys(_described(part) for part in _members(annotation))
     return f"{', '.join(others)} or {last}" if others else last
 
@@ -283,11 +248,7 @@ def _is_number(text: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it: short, and with its type where that is not plain.
-
-    >>> shown([1, 2]), shown("x")
-    ("[1, 2] (list)", "'x'")
-    """
+    """Return a value as a message shows it: short, and with its type where that is not plain."""
     text = " ".join(repr(value).split())
     if len(text) > 60:
         text = f"{text[:57]}..."
@@ -312,9 +273,6 @@ def name_of(
     """Return the name of an entry of a table; what is no name is added under the name that it was defined by.
 
     One that was defined anew in its module, as in a notebook, takes the place of what it was.
-
-    >>> name_of("latent", Hadamard, LAYERWISE, add)
-    'Hadamard'
     """
     if isinstance(value, str) or not (callable(value) or isinstance(value, type)):
         expect_one_of(where, value, known)

@@ -40,11 +40,7 @@ def _again(kind: type[InputError], args: tuple[Any, ...]) -> InputError:
 
 
 def near_matches(name: str, known: Iterable[str]) -> str:
-    """Return the fix for a name that is not known: the names close to it, or else all of them.
-
-    >>> near_matches("digit", ["digits", "cifar10-resnet18"])
-    'did you mean digits?'
-    """
+    """Return the fix for a name that is not known: the names close to it, or else all of them."""
     known = list(known)
     import difflib  # here, for a quick import of the rest
 
@@ -53,11 +49,7 @@ def near_matches(name: str, known: Iterable[str]) -> str:
 
 
 def imported(module: str, where: object, extra: str) -> Any:
-    """Return a module that needs a package of `bitfactor[extra]`; InputError if that is not installed.
-
-    >>> imported("webdataset", "shards", "shards").WebDataset
-    <class 'webdataset.compat.WebDataset'>
-    """
+    """Return a module that needs a package of `bitfactor[extra]`; InputError if that is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -20,11 +20,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Neither a killed process nor a full disk leaves a half-written `path` behind, nor loses the one before.
     The temporary name is fixed, so what a killed process leaves is overwritten by the next one.
-
-    Example
-    -------
-    >>> with replacing("notes.txt") as temporary:
-    ...     temporary.write_text("all of it")
     """
     path = Path(path)
     if path.is_dir():
@@ -82,11 +77,6 @@ def expect_output(
 
     Pages, exported files and drawings of networks say that bitfactor wrote them; they are replaced. Other
     files are kept, if `overwrite` does not say that they may be lost. `flag` is what gave the path.
-
-    Example
-    -------
-    >>> expect_output("net.bfp", [".bfp"]).suffix
-    '.bfp'
     """
     path, where = Path(path), f"{flag} {path}".strip()
     if path.is_dir():
@@ -112,13 +102,7 @@ def expect_output(
 
 
 def made_directory(path: str | os.PathLike[str]) -> Path:
-    """Return the directory `path`, made with those above it where it is not there yet.
-
-    Example
-    -------
-    >>> made_directory("runs/a")
-    PosixPath('runs/a')
-    """
+    """Return the directory `path`, made with those above it where it is not there yet."""
     path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -148,13 +132,7 @@ _ASKED: set[Path] = set()
 
 
 def run_file(path: str | os.PathLike[str]) -> ModuleType:
-    """Return the module that a file holds; its folder can be imported from, and it runs once.
-
-    Example
-    -------
-    >>> run_file("my.py").Net
-    <class 'my.Net'>
-    """
+    """Return the module that a file holds; its folder can be imported from, and it runs once."""
     file = Path(path).resolve()
     if not file.is_file():
         beside = sorted(one.name for one in file.parent.glob("*.py")) if file.parent.is_dir() else []

@@ -66,11 +66,7 @@ _BORDERS = re.compile(  # of words that stand side by side: leftEye, LEye, eye2,
 
 
 def sided(name: str) -> Sided:
-    """Return the sides that a keypoint's name tells, in order, and its other words.
-
-    >>> sided("Left Eye"), sided("eye.l"), sided("REye"), sided("nose")
-    ((('left',), ('eye',)), (('left',), ('eye',)), (('right',), ('eye',)), ((), ('nose',)))
-    """
+    """Return the sides that a keypoint's name tells, in order, and its other words."""
     words = re.split(r"[\W_]+", _BORDERS.sub(" ", name.replace("_", " ")))
     lower = [word.lower() for word in words if word]
     return (
@@ -80,11 +76,7 @@ def sided(name: str) -> Sided:
 
 
 def paired(keypoints: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    """Return the flip pairs: indices of keypoints whose names differ in all their sides, and in nothing else.
-
-    >>> paired(["Left Eye", "r_ear", "nose", "l_ear", "Right Eye"])
-    ((0, 4), (3, 1))
-    """
+    """Return the flip pairs: indices of keypoints whose names differ in all their sides, and only there."""
     places: dict[Sided, list[int]] = {}
     for i, name in enumerate(keypoints):
         places.setdefault(sided(name), []).append(i)
@@ -97,11 +89,7 @@ def paired(keypoints: Sequence[str]) -> tuple[tuple[int, int], ...]:
 
 
 def unpaired(skeleton: Skeleton) -> str:
-    """Return why mirrored images would mislead a network that learns these keypoints, or nothing.
-
-    >>> unpaired(Skeleton(("left_paw", "nose")))
-    "'left_paw' has no partner on the other side"
-    """
+    """Return why mirrored images would mislead a network that learns these keypoints, or nothing."""
     found = {*chain.from_iterable(skeleton.flip_pairs)}
     alone = [name for i, name in enumerate(skeleton.keypoints) if i not in found and sided(name)[0]]
     if alone:

@@ -14,14 +14,6 @@ class Result:
 
     `print` shows what a person wants to read (a subclass defines `__str__`), and so does a notebook.
     `to_dict` gives plain types: what the command of the same name prints with `--json`.
-
-    Example
-    -------
-    >>> @dataclasses.dataclass(frozen=True)
-    ... class Count(Result):
-    ...     images: int
-    >>> Count(3).to_json()
-    '{"images": 3}'
     """
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,13 +49,7 @@ def plain(value: Any) -> Any:
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
-    """Return lines with aligned columns; the columns numbered in `right` are aligned to the right.
-
-    >>> print(text_table(["layer", "bits"], [["conv1", "32"]], right=[1]))
-    layer  bits
-    -----  ----
-    conv1    32
-    """
+    """Return lines with aligned columns; the columns numbered in `right` are aligned to the right."""
     columns = list(zip(head, *rows, strict=True))
     widths = [max(len(cell) for cell in column) for column in columns]
     rule = ["-" * width for width in widths]

@@ -233,11 +233,6 @@ def resolve_rank(rank: Rank, full: Sequence[int]) -> tuple[int, ...]:
 
     None is the full rank. An int is a rank (the full one in modes that are smaller), a float in (0, 1) a
     fraction of the full one. A sequence gives these per mode.
-
-    Example
-    -------
-    >>> resolve_rank(0.5, full=(64, 32, 3, 3))
-    (32, 16, 2, 2)
     """
     expect_rank(rank)
     if rank is None:

@@ -43,12 +43,6 @@ def tucker_weights(core: Tensor, grid: Sequence[Tensor], factors: Sequence[Tenso
     core (*grid, R0, R1, *taps); a factor for each mode of the grid, (O, R0), (C, R1), one for each tap mode.
     Where the rank of the taps is reduced they come last, so that the channel modes have fewer of them to go
     through.
-
-    Example
-    -------
-    >>> core, factors = torch.randn(2, 8, 4, 3), [torch.randn(8, 8), torch.randn(4, 4), torch.randn(3, 3)]
-    >>> [W.shape for W in tucker_weights(core, [torch.randn(3, 2)], factors)]
-    [torch.Size([8, 4, 3]), torch.Size([8, 4, 3]), torch.Size([8, 4, 3])]
     """
     output, channel, *spatial = factors
     small = [*grid, *spatial]

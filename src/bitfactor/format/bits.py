@@ -51,11 +51,7 @@ def sign(x: NDArray[np.floating | np.integer]) -> NDArray[np.int8]:
 
 
 def words_for(channels: int) -> int:
-    """Return how many 64-bit words hold `channels` signs.
-
-    >>> words_for(65)
-    2
-    """
+    """Return how many 64-bit words hold `channels` signs."""
     return -(-channels // WORD_BITS)
 
 

@@ -105,13 +105,7 @@ class _Span(Generic[_T]):
 
 
 def layout(graph: Graph) -> Drawing:
-    """Arrange `graph`; the same graph gives the same layout.
-
-    Example
-    -------
-    >>> layout(load("net.safetensors").graph).boxes[0].panel.rows
-    ('input',)
-    """
+    """Arrange `graph`; the same graph gives the same layout."""
     panels = _panels(graph)
     edges = _edges(panels)
     tops = _tops(panels, edges)
@@ -318,10 +312,6 @@ def svg(model: ModelFile, title: str) -> str:
 
     A row is an operation and the shape that it gives, coloured as it is a sign, a sum or a real number. Held
     over a row, the pointer shows its name, tensors and multiply-accumulates.
-
-    Example
-    -------
-    >>> Path("net.svg").write_text(svg(load("net.safetensors"), "net.safetensors"))
     """
     places = layout(model.graph)
     width, height = max(places.width, 2 * WIDTH), places.height + _HEAD

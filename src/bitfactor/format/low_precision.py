@@ -53,11 +53,7 @@ class Low:
 
 
 def lossless(weight: NDArray[np.float32]) -> Low | None:
-    """Return `weight` (O, ...) in fewer bits, None where those would give another one.
-
-    >>> lossless(np.array([[0.5, -2.0], [127.0, 1.0]], np.float32)).values.dtype
-    dtype('float16')
-    """
+    """Return `weight` (O, ...) in fewer bits, None where those would give another one."""
     return _levels(weight.reshape(len(weight), -1)) or _halves(weight)
 
 
@@ -119,13 +115,7 @@ QUANTISED = {"conv2d": "quantised_conv2d", "linear": "quantised_linear"}
 
 
 def low_precision(graph: Graph) -> Graph:
-    """Return `graph` with its real-valued convolutions and linear layers in 8-bit integers.
-
-    Example
-    -------
-    >>> {node.op for node in low_precision(load("net.safetensors").graph).nodes}
-    {'quantised_conv2d', 'threshold', 'binary_conv2d', ...}
-    """
+    """Return `graph` with its real-valued convolutions and linear layers in 8-bit integers."""
 
     def is_meant(node: Node) -> bool:
         """One over several maps, such as the frames of a video, stays real."""

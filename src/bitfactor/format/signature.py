@@ -165,13 +165,7 @@ Shapes = Mapping[str, Shape]
 
 @dataclass(frozen=True)
 class Length:
-    """The integer `factor` * lengths // `divisor` + `offset`, of lengths of axes of values, multiplied.
-
-    Example
-    -------
-    >>> Length((("image", 1), ("image", 2)), divisor=4).at({"image": (3, 8, 6)})
-    12
-    """
+    """The integer `factor` * lengths // `divisor` + `offset`, of lengths of axes of values, multiplied."""
 
     axes: tuple[tuple[str, int], ...]
     factor: int = 1

@@ -24,11 +24,6 @@ class HierarchicalBlock(nn.Module):
     (N, in_channels, H, W) -> (N, channels, H, W). The convolutions give a half, a quarter and a quarter of
     the channels, so the block sees 3x3, 5x5 and 7x7 at once. Each is BN, conv, activation, the order of
     `BasicBlock`; where the number of channels changes, the shortcut is a 1x1 convolution and a BN.
-
-    Example
-    -------
-    >>> HierarchicalBlock(8, 16)(torch.zeros(1, 8, 4, 4)).shape
-    torch.Size([1, 16, 4, 4])
     """
 
     def __init__(self, in_channels: int, channels: int, activation: Activation = "relu") -> None:

@@ -63,12 +63,7 @@ Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments of a model. Tensors are inputs, (N, ...) with the same N; all else is fixed.
-
-    Example
-    -------
-    >>> Call.of({"image": x, "heads": 2})(model)
-    """
+    """Arguments of a model. Tensors are inputs, (N, ...) with the same N; all else is fixed."""
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)

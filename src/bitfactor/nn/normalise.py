@@ -23,10 +23,6 @@ def normalised(norm: nn.BatchNorm2d, x: Tensor, added: Tensor | None = None, *, 
 
     The values and gradients are those of torch's modules. Those do it where the compiled core cannot: on a
     GPU, in evaluation, and where torch compiles or exports.
-
-    Example
-    -------
-    >>> y = normalised(self.bn1, self.conv1(x), x, clip=True)
     """
     if _takes(norm, x) and (added is None or (added.shape == x.shape and compiled.takes(added))):
         y, mean, variance = _Normalised.apply(x, added, norm.weight, norm.bias, norm.eps, clip)  # type: ignore[no-untyped-call]

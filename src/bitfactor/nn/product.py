@@ -99,10 +99,6 @@ def binary_conv2d(
     """Return alpha (sign(x) (*) sign(V)), (N, C, H, W) and (O, C / groups, kh, kw) to (N, O, H', W').
 
     Padding adds nothing to a sum. A NaN in x or V reaches y: all of it where the compiled core multiplies.
-
-    Example
-    -------
-    >>> y = binary_conv2d(x, V, None, Masks(input=True, weight=True), Geometry(padding=(1, 1)))
     """
     scale = V.new_ones(V.shape[0]) if alpha is None else alpha
     if not _is_of_core(x, V):
@@ -162,13 +158,7 @@ def packs(x: Tensor) -> bool:
 
 
 def pack_positive(x: Tensor) -> Tensor:
-    """Return a bit for each number of a map, whether it is above 0.
-
-    Example
-    -------
-    >>> pack_positive(torch.ones(2, 64, 8, 8)).nbytes
-    1024
-    """
+    """Return a bit for each number of a map, whether it is above 0."""
     bits = x.new_empty((1, x.shape[0], *_words(x.shape[1:], 1)), dtype=torch.int32)
     _pack(compiled.trainer(), maps_of(x, 1), x, bits)
     return bits

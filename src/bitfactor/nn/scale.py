@@ -248,11 +248,6 @@ def window_magnitude(
 
     K is the mean of abs(x) over the channels of a group and the window of each output; padding counts as 0.
     The paper leaves it out: "at a negligible drop in accuracy".
-
-    Example
-    -------
-    >>> window_magnitude(torch.ones(1, 8, 4, 4), 16, (3, 3), groups=1, padding=1)[0, 0, 0]
-    tensor([0.4444, 0.6667, 0.6667, 0.4444])
     """
     convolve, one = CONVOLUTIONS[len(kernel)], (1,) * len(kernel)
     channels = x.shape[-len(kernel) - 1] // groups

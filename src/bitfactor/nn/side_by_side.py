@@ -31,10 +31,6 @@ def gradients(
     """Return those of x (N, C, H, W) and of the weight (O, C / groups, kh, kw); None where not `needed`.
 
     `gradient` is that of the output, (N, O, H', W'). The formats of memory are torch's choice.
-
-    Example
-    -------
-    >>> of_x, of_weight = gradients(gradient, x, weight, (1, 1), (1, 1), (1, 1), 1, (True, True))
     """
     images = math.gcd(len(x), _MOST_IMAGES)
     keeps_width = 2 * padding[1] == dilation[1] * (weight.shape[3] - 1)

@@ -355,11 +355,7 @@ def register_estimator(
 
 
 def estimator_name(where: str, value: EstimatorLike, known: Mapping[str, Estimator]) -> str:
-    """Return the name of an estimator; a function (a slope), a class or a module is registered under its own.
-
-    >>> estimator_name("weight_estimator", "rms", WEIGHT_ESTIMATORS)
-    'rms'
-    """
+    """Return the name of an estimator; a slope, a class or a module is registered under its own."""
     is_slope = not isinstance(value, nn.Module | type)
     return name_of(where, value, known, lambda name: _add(name, value, is_slope=is_slope), table="estimator")
 

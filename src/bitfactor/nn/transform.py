@@ -37,11 +37,6 @@ class Clamped(nn.Module):
     What lies farther out would hardly ever change its sign, and gets a gradient through the statistics alone.
     With `progress` tau rises from 0.85 to 0.99, a line in e^progress that `anneal_` sets, as in the authors'
     code, `z-hXu/ReCU`.
-
-    Example
-    -------
-    >>> Clamped()(torch.randn(4, 8, 3, 3)).abs().max() < 5
-    tensor(True)
     """
 
     progress: Tensor

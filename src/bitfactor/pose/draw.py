@@ -63,11 +63,7 @@ def draw_skeleton(
 
 
 def side_of(*names: str) -> Side:
-    """Return the side that keypoints of these names are on; "middle" for both or none.
-
-    >>> side_of("left_hip", "pelvis"), side_of("left_hip", "right_hip")
-    ('left', 'middle')
-    """
+    """Return the side that keypoints of these names are on; "middle" for both or none."""
     sides: set[Side] = {"left" if found[0] == "left" else "right" for n in names if (found := sided(n)[0])}
     return sides.pop() if len(sides) == 1 else "middle"
 

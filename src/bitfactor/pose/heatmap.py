@@ -28,11 +28,6 @@ def on_target_scale(maps: NDArray[np.floating], scale: MapScale) -> NDArray[np.f
 
     `linear` maps are on it already, `logits` are the argument of a sigmoid. Of `softmax` maps the softmax
     over all cells is the Gaussian of sum 1 and sigma 1. With a narrower one the values lie above 1.
-
-    Example
-    -------
-    >>> on_target_scale(np.array([[0.0, 3.0]]), "logits").round(2)
-    array([[0.5 , 0.95]], dtype=float32)
     """
     maps = np.asarray(maps, np.float32)
     if scale == "linear":

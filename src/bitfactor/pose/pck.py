@@ -67,13 +67,7 @@ def pck(skeleton: Skeleton = LSP) -> Convention:
 
 
 def groups_of(skeleton: Skeleton) -> dict[str, tuple[int, ...]]:
-    """Return the groups of joints for a table; both sides of a joint are one group.
-
-    Example
-    -------
-    >>> groups_of(MPII)["Head"], groups_of(MPII)["Wrist"], groups_of(LSP)["Head"]
-    ((9,), (10, 15), (12, 13))
-    """
+    """Return the groups of joints for a table; both sides of a joint are one group."""
     if skeleton in (MPII, LSP):
         head = ("head_top",) if skeleton == MPII else ("neck", "head_top")
         groups = {"Head": tuple(skeleton.keypoints.index(name) for name in head)}
@@ -130,13 +124,6 @@ def score(
     """Compare predicted with true joints, (N, J, 2) both, where `labelled` (N, J), by the `norm` (N,).
 
     `where` names the predictions in an error.
-
-    Example
-    -------
-    >>> person = np.zeros((1, 16, 2))
-    >>> found = score(person + [0.4, 0], person, np.ones((1, 16), bool), np.ones(1), pckh())
-    >>> found.means()["plain"]
-    [1.0, 0.0]
     """
     if predicted.shape != true.shape or true.ndim != 3 or true.shape[2] != 2:
         raise InputError(

@@ -17,11 +17,6 @@ def skeleton_of(keypoints: str, *limbs: str) -> Skeleton:
 
     Names that differ in their side alone form a flip pair. Where a limb names `*_knee`, it stands for both
     sides.
-
-    Example
-    -------
-    >>> skeleton_of("left_hand right_hand head", "*_hand head").edges
-    ((0, 2), (1, 2))
     """
     names = tuple(keypoints.split())
     index = {name: i for i, name in enumerate(names)}

@@ -21,13 +21,7 @@ from bitfactor.training import Classification, Recipe
 
 
 def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
-    """Return `recipe` with other values for the options named; lists become tuples.
-
-    Example
-    -------
-    >>> with_options(digits(), {"latent": "tucker", "epochs": 3}).optimization.epochs
-    3
-    """
+    """Return `recipe` with other values for the options named; lists become tuples."""
     known = _owners(recipe)
     chosen: dict[str, dict[str, Any]] = {}
     for name, value in options.items():
@@ -54,11 +48,7 @@ def option_values(recipe: Recipe) -> dict[str, Any]:
 
 
 def value_of(word: Any) -> Any:
-    """Return the value that a word stands for, or several words; what is none is left as it is.
-
-    >>> value_of("on"), value_of("8 16"), value_of("1e-4"), value_of("rms"), value_of(3)
-    (True, (8, 16), 0.0001, 'rms', 3)
-    """
+    """Return the value that a word stands for, or several words; what is none is left as it is."""
     if isinstance(word, list | tuple):
         return tuple(map(value_of, word)) if len(word) != 1 else value_of(*word)
     if not isinstance(word, str):
@@ -91,11 +81,6 @@ class OwnModel:
     """Builds the network that `spec`, FILE.py:NAME, names; `sha256` is that of the file when it was chosen.
 
     NAME is a class or a function without required arguments, or a module.
-
-    Example
-    -------
-    >>> OwnModel.at("my.py:Net")()
-    Net(...)
     """
 
     spec: str
@@ -133,11 +118,7 @@ def own_example(spec: str) -> Example:
 
 
 def is_spec(text: str) -> bool:
-    """Return whether a word names a network of the user's own.
-
-    >>> is_spec("my.py:Net"), is_spec("digits")
-    (True, False)
-    """
+    """Return whether a word names a network of the user's own."""
     return ".py:" in text or text.endswith(".py")
 
 

@@ -37,11 +37,6 @@ class PoseFinder:
         The keypoints of the heatmaps.
     scale
         What the heatmaps' values mean.
-
-    Example
-    -------
-    >>> session = Session("pose.safetensors")
-    >>> keypoints, confidence = PoseFinder.of(session.model, session)(read_image(Path("photo.jpg"), 3))
     """
 
     network: Callable[[NDArray[np.float32]], Any]

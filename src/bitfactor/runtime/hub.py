@@ -17,11 +17,6 @@ def located(place: Any) -> Any:
     """Return the exported file that a place stands for: a directory's, or a repository's, after a download.
 
     Anything else, such as the path of a file, is returned as it is.
-
-    Example
-    -------
-    >>> located("owner/name@4f2a9c1")
-    PosixPath('.../snapshots/4f2a9c1.../net.safetensors')
     """
     if not isinstance(place, str | os.PathLike):
         return place
@@ -31,11 +26,7 @@ def located(place: Any) -> Any:
 
 
 def is_repository(place: str | os.PathLike[str]) -> bool:
-    """Return whether a place can only be the name of a repository: neither it nor its folder is here.
-
-    >>> is_repository("owner/name@main"), is_repository("runs/net.safetensors"), is_repository("digits")
-    (True, False, False)
-    """
+    """Return whether a place can only be the name of a repository: neither it nor its folder is here."""
     found = _NAME.fullmatch(os.fspath(place))
     endings = (".safetensors", ".bfp", ".onnx")
     return found is not None and not Path(place).parent.is_dir() and not found[1].endswith(endings)

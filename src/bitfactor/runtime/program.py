@@ -33,11 +33,6 @@ def place(buffers: Mapping[str, Lifetime]) -> tuple[dict[str, int], int]:
     """Return the byte offset of each buffer, and the bytes needed in all.
 
     Large buffers first, each at the lowest place that no buffer alive at the same time holds.
-
-    Example
-    -------
-    >>> place({"a": Lifetime(100, 0, 1), "b": Lifetime(64, 1, 2), "c": Lifetime(64, 2, 3)})
-    ({'a': 0, 'b': 128, 'c': 0}, 192)
     """
     # Plain loops: the first call of numpy's sort alone takes 200 kB of memory.
     placed: list[tuple[int, int, Lifetime]] = []  # from byte to byte, the lowest first
@@ -92,13 +87,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Program:
-    """A graph as layers of instructions over one arena. It is plain data, the same for every machine.
-
-    Example
-    -------
-    >>> [i.kind for layer in program_of(graph).layers for i in layer.instructions][:4]
-    ['input', 'pointwise', 'signs', 'binary_conv']
-    """
+    """A graph as layers of instructions over one arena. It is plain data, the same for every machine."""
 
     layers: tuple[Layer, ...]
     arena_bytes: int

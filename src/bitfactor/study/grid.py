@@ -69,11 +69,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Name of its directory.
-
-        >>> Cell({"latent": "svd", "scale": "learned", "learning_rate": 0.003}, seed=1).name
-        'svd-learned-seed1-lr0.003'
-        """
+        """Name of its directory."""
         others = [_part(name, value) for name, value in self.axes.items() if name not in ("latent", "scale")]
         return "-".join([_in_file_names(str(self.row)), f"seed{self.seed}", *others])
 
@@ -137,11 +133,7 @@ def _in_file_names(text: str) -> str:
 
 
 def words_of(name: str, value: Value) -> list[str]:
-    """Return an option as words of a command line; one that takes no value is --name or --no-name.
-
-    >>> words_of("widths", (8, 16)), words_of("move", False)
-    (['--widths', '8', '16'], ['--no-move'])
-    """
+    """Return an option as words of a command line; one that takes no value is --name or --no-name."""
     flag = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]
@@ -154,11 +146,7 @@ def shown_options(options: Mapping[str, Any]) -> str:
 
 
 def text_of(value: object) -> str:
-    """Return a value as people write it: six digits of a number, or all where those are of another.
-
-    >>> text_of(0.001), text_of(0.0012345678), text_of((8, 16)), text_of(True)
-    ('0.001', '0.0012345678', '8 16', 'on')
-    """
+    """Return a value as people write it: six digits of a number, or all where those are of another."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, tuple | list):

@@ -271,12 +271,6 @@ class Halving:
     A training is compared with those of its row and seed that have come as far before it, in any process on
     the same folder. Each row keeps its best. The rule is that of Li et al., A system for massively parallel
     hyperparameter tuning (2020), as Optuna's SuccessiveHalvingPruner has it.
-
-    Example
-    -------
-    >>> halving = Halving("accuracy")
-    >>> halving.gives_up(job)
-    False
     """
 
     def __init__(self, headline: str) -> None:
@@ -358,12 +352,6 @@ def launch(
     sbatch by submitit's names (partition, time in minutes, gpus_per_node, cpus_per_task, mem, account, ...).
     On "local" each is a process of this machine that outlives this one. A job has a day if `options` do not
     say.
-
-    Example
-    -------
-    >>> words = ["ablate", "digits", "--out", "runs/t"]
-    >>> print(launch(words, "slurm", 2, {"partition": "gpu"}, Path("runs/t/slurm")))
-    submitted 17_0 17_1; what they print is in runs/t/slurm
     """
     submitit = imported("submitit", "--launcher", "search")
     expect_that(tasks >= 1, "--tasks", expected="1 or more", found=tasks)

@@ -196,9 +196,5 @@ IMAGENET = _published(IMAGES, _TABLE_2, _TABLE_4)
 
 
 def published_for(headline: str) -> Published:
-    """Return the figures to compare a study with: those of poses for a PCK, else those of images.
-
-    >>> published_for("pck").data, published_for("accuracy").data
-    ('MPII', 'ImageNet')
-    """
+    """Return the figures to compare a study with: those of poses for a PCK, else those of images."""
     return MPII if headline.startswith("pck") else IMAGENET

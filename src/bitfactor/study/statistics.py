@@ -61,20 +61,12 @@ class Difference:
 
 
 def points(fraction: float) -> str:
-    """Return a difference of fractions in points, with its sign.
-
-    >>> points(-0.0123)
-    '−1.23'
-    """
+    """Return a difference of fractions in points, with its sign."""
     return f"{100 * fraction:+.2f}".replace("-", "−")
 
 
 def sample(values: Sequence[float]) -> Sample | None:
-    """Return mean and deviation, None of nothing.
-
-    >>> str(sample([0.5, 0.7]))
-    '60.00 ± 14.14'
-    """
+    """Return mean and deviation, None of nothing."""
     if not values:
         return None
     return Sample(mean(values), stdev(values) if len(values) > 1 else None, len(values))
@@ -84,9 +76,6 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference
     """Return the mean of ours minus theirs over the seeds that both have, None where they have none.
 
     The interval is Student's: mean +- t(0.975, n - 1) s / sqrt(n), for differences that are normal.
-
-    >>> str(paired({0: 0.62, 1: 0.60}, {0: 0.58, 1: 0.58}))
-    '+3.00 [−9.71, +15.71]'
     """
     found = sample([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
     low, high = (found and found.interval) or (None, None)
@@ -94,11 +83,7 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference
 
 
 def student(freedom: int) -> float:
-    """Return the two-sided 95 % quantile of Student's t.
-
-    >>> round(student(1), 3)
-    12.706
-    """
+    """Return the two-sided 95 % quantile of Student's t."""
     return float(stdtrit(freedom, (1 + _LEVEL) / 2))
 
 
@@ -115,11 +100,7 @@ class Pooled:
 
     @classmethod
     def over(cls, rows: Sequence[Values]) -> "Pooled":
-        """Return what is pooled over rows, one of them with two seeds at least.
-
-        >>> Pooled.over([{0: 0.5, 1: 0.7}, {0: 0.4, 1: 0.4, 2: 0.4}]).freedom
-        3
-        """
+        """Return what is pooled over rows, one of them with two seeds at least."""
         freedom = sum(len(one) - 1 for one in rows)
         squares = sum((len(one) - 1) * variance(one.values()) for one in rows if len(one) > 1)
         return cls(sqrt(squares / freedom), freedom)
@@ -134,11 +115,7 @@ class Pooled:
 
 
 def holm(chances: Mapping[T, float], level: float = 0.05) -> set[T]:
-    """Return which are certain together: the smallest of n is below level / n, the next level / (n - 1).
-
-    >>> sorted(holm({"a": 0.03, "b": 0.001, "c": 0.04}))
-    ['b']
-    """
+    """Return which are certain together: the smallest of n is below level / n, the next level / (n - 1)."""
     certain: set[T] = set()
     for place, name in enumerate(sorted(chances, key=chances.__getitem__)):
         if chances[name] > level / (len(chances) - place):
@@ -280,20 +257,12 @@ def claims(view: StudyView, study: Study) -> list[Claim]:
 
 
 def row_name(row: Sequence[str]) -> str:
-    """Return a row's name for people.
-
-    >>> row_name(("tucker", "learned"))
-    'Tucker, learned'
-    """
+    """Return a row's name for people."""
     return ", ".join(_NAMES.get(part, part) for part in row if part)
 
 
 def setting_name(setting: Setting) -> str:
-    """Return a setting's name for people.
-
-    >>> setting_name((("learning_rate", 0.001),))
-    'learning rate 0.001'
-    """
+    """Return a setting's name for people."""
     return ", ".join(f"{axis_name(name)} {text_of(value)}" for name, value in setting)
 
 

@@ -23,12 +23,7 @@ _KEY = b"bitfactor"
 
 
 def write_table(study: Study, path: Path) -> None:
-    """Write all that is known of a study but its networks.
-
-    Example
-    -------
-    >>> write_table(read_study(Path("runs/t")), Path("t.parquet"))
-    """
+    """Write all that is known of a study but its networks."""
     about = {"design": asdict(study.design), "holdout": study.holdout, "speed": study.speed}
     table = pyarrow.Table.from_pylist([_bare(_row(training)) for training in study.trainings])
     with replacing(path) as temporary:

@@ -280,12 +280,7 @@ _COSTS = ("seconds", "cpu_seconds", "bytes", "host", "revision")
 
 
 def trainings(study: Study) -> Table:
-    """Return a row for each training, finished or not, its metrics as fractions: what the CSV holds.
-
-    Example
-    -------
-    >>> pandas.read_csv("report.csv").groupby(["latent", "scale"]).accuracy.mean()
-    """
+    """Return a row for each training, finished or not, its metrics as fractions: what the CSV holds."""
     metrics = sorted({name for one in study.finished if one.outcome for name in one.outcome.metrics})
     rows = [
         [

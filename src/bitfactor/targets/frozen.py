@@ -55,13 +55,7 @@ _LINE = 64
 
 @checked
 def frozen(instructions: Sequence[Instruction], arena_bytes: int, threads: int = 1) -> bytes:
-    """Return the bytes of a file with these instructions.
-
-    Example
-    -------
-    >>> frozen([Instruction.of("relu")], 64)[1:4]
-    b'BFP'
-    """
+    """Return the bytes of a file with these instructions."""
     arrays = [
         (name, array, *_stored(instruction.kind, name, array))
         for instruction in instructions

@@ -51,10 +51,6 @@ def estimate(recipe: Recipe, images: tuple[int, int]) -> Estimate:
     On a CPU two small batches tell what grows with the batch and what does not. An evaluation counts a third
     of a step. Memory is what is kept for the backward pass, the parameters, their gradients and the
     optimizer's.
-
-    Example
-    -------
-    >>> print(estimate(imagenet_resnet18(), (1_281_167, 50_000)).hours)
     """
     plan = recipe.optimization
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -323,22 +319,14 @@ def _seconds_of_evaluation(experiment: Experiment, stepper: Stepper, most: float
 
 
 def duration(hours: float) -> str:
-    """Return hours as a person says them.
-
-    >>> duration(0.02), duration(3.21)
-    ('72 s', '3.2 hours')
-    """
+    """Return hours as a person says them."""
     if hours < 0.05:
         return f"{hours * 3600:.0f} s"
     return f"{hours * 60:.0f} minutes" if hours < 1.5 else f"{hours:.1f} hours"
 
 
 def between(hours: tuple[float, float]) -> str:
-    """Return a range of hours as a person says it.
-
-    >>> between((0.02, 3.21))
-    '72 s to 3.2 hours'
-    """
+    """Return a range of hours as a person says it."""
     return " to ".join(map(duration, hours))
 
 

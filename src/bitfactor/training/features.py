@@ -38,12 +38,6 @@ class AttentionTransfer:
     ------
     InputError
         If no maps of the two networks have the same size, or one of `layers` gives no map, or another size.
-
-    Example
-    -------
-    >>> transfer = AttentionTransfer(network, teacher, torch.zeros(1, 3, 32, 32))
-    >>> network(inputs), teacher(inputs)
-    >>> loss = loss + transfer.distance()
     """
 
     def __init__(self, network: nn.Module, teacher: nn.Module, x: Tensor, layers: Sequence[str] = ()) -> None:

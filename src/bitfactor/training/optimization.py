@@ -193,15 +193,7 @@ _FIRST_SHARE = 0.01  # of the learning rate, at the start of a warm-up
 
 
 def learning_rate(plan: Optimization, epoch: float, epochs: float, peak: float | None = None) -> float:
-    """Return the rate after `epoch` (a fraction, too) of `epochs`; it falls from `peak`, or else the plan's.
-
-    Example
-    -------
-    >>> plan = Optimization(epochs=90, batch_size=256, learning_rate=1e-3, schedule="step",
-    ...                     plateaus=3, min_lr=1e-6)
-    >>> [f"{learning_rate(plan, epoch, 90):.1e}" for epoch in (0, 29.9, 30, 89.9)]
-    ['1.0e-03', '1.0e-03', '3.2e-05', '1.0e-06']
-    """
+    """Return the rate after `epoch` (or a fraction) of `epochs`; it falls from `peak`, or else the plan's."""
     peak = plan.learning_rate if peak is None else peak
     if epoch < plan.warmup_epochs:
         return peak * max(_FIRST_SHARE, epoch / plan.warmup_epochs)
@@ -377,13 +369,6 @@ class MovingAverage:
 
     In early steps, t, the decay is (1 + t) / (10 + t) at most: else the first draw stays in it for long. The
     average of iterates is that of B. T. Polyak and A. B. Juditsky 1992, this form of it TensorFlow's.
-
-    Example
-    -------
-    >>> average = MovingAverage(model, decay=0.999)
-    >>> optimizer.step()
-    >>> average.update(model, step=0)
-    >>> average.network(inputs)
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:

@@ -122,13 +122,7 @@ def run_joined(devices: list[str], part: Callable[..., int], *arguments: object)
 
 
 def visible(devices: list[str], seen: str | None) -> str:
-    """Return what CUDA_VISIBLE_DEVICES has to be for `devices` alone, when it was `seen`.
-
-    Example
-    -------
-    >>> visible(["cuda:2", "cuda:0"], "4,5,6")
-    '6,4'
-    """
+    """Return what CUDA_VISIBLE_DEVICES has to be for `devices` alone, when it was `seen`."""
     numbers = [int(device.removeprefix("cuda:")) for device in devices]
     return ",".join(seen.split(",")[number] if seen else str(number) for number in numbers)
 

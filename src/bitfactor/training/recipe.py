@@ -166,13 +166,7 @@ def bad_parameter(model: nn.Module) -> str | None:
 
 @torch.no_grad()
 def origin(model: nn.Module, inputs: Tensor) -> str:
-    """Tell where NaN or infinity comes from: the inputs, a parameter, or the first module that gives it.
-
-    Example
-    -------
-    >>> origin(model, inputs)
-    'the output of layer1.0.conv1 (BinaryConv2d)'
-    """
+    """Tell where NaN or infinity comes from: the inputs, a parameter, or the first module that gives it."""
     if not inputs.isfinite().all():
         return "the inputs"
     for name, parameter in model.named_parameters():  # statistics may have been spoiled by these very inputs
@@ -247,11 +241,6 @@ class Limited:
     """At most `limit` images of `whole` in an epoch, in whole batches, and `limit` to evaluate on.
 
     These are the first, or of a data set that is `limited`, equally many of each class.
-
-    Example
-    -------
-    >>> Limited(data, limit=2000).steps(batch_size=128)
-    15
     """
 
     whole: DataSet

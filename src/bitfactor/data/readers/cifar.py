@@ -151,13 +151,7 @@ CIFAR100 = CifarLayout(
 
 @dataclass(frozen=True)
 class CifarFiles:
-    """The files of one of the data sets; `read` returns the bytes of one by name, `where` they lie.
-
-    Example
-    -------
-    >>> files = CifarFiles.at(Path("data"), CIFAR10)     # data/cifar-10-batches-py/, or the archive
-    >>> pixels, labels = files.batch("test_batch")
-    """
+    """The files of one of the data sets; `read` returns the bytes of one by name, `where` they lie."""
 
     layout: CifarLayout
     read: Callable[[str], bytes]

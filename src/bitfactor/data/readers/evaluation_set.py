@@ -109,11 +109,7 @@ class EvaluationSet:
     notes: tuple[str, ...] = ()
 
     def described(self, number: int) -> str:
-        """Return which images `number` of them are.
-
-        >>> images.described(360)
-        '360 test images in flowers/val'
-        """
+        """Return which images `number` of them are."""
         if not self.limit:
             return f"{number:,} {self.name}"
         return f"{number:,} of the {f'{self.total:,} ' if self.total else ''}{self.name}, {self.limit}"

@@ -29,11 +29,7 @@ Indices = NDArray[np.int64]
 
 
 def validation_name(where: object) -> str:
-    """Return what images are called that are taken from those for training, for use after their number.
-
-    >>> validation_name("flowers")
-    'validation images (a tenth of the training images in flowers)'
-    """
+    """Return what images are called that are taken from those for training, for use after their number."""
     return f"validation images (a tenth of the training images in {where})"
 
 
@@ -48,11 +44,6 @@ def balanced(labels: NDArray[np.integer], limit: int | None) -> Indices:
     """Return the indices of `limit` images in order: the first of each class, equally many if they last.
 
     Without a limit all of them.
-
-    Example
-    -------
-    >>> balanced(np.array([0, 0, 0, 1, 1]), 3)
-    array([0, 1, 3])
     """
     if limit is None or expect_some("limit", limit) >= len(labels):
         return np.arange(len(labels))
@@ -175,11 +166,7 @@ _ADDED = re.compile(r"(set|data|dataset|images|split)?[\W_\d]*$|[\W_]")
 
 
 def _part_of(name: str) -> str | None:
-    """Return which part of a data set a directory of this name holds: train, validation or test; or None.
-
-    >>> _part_of("Train"), _part_of("val2017"), _part_of("test_set"), _part_of("trout")
-    ('train', 'validation', 'test', None)
-    """
+    """Return which part of a data set a directory of this name holds: train, validation or test; or None."""
     return _ROLES.get(_ADDED.sub("", name.casefold()))
 
 
@@ -274,11 +261,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def is_inside(path: str | os.PathLike[str], directory: str | os.PathLike[str]) -> bool:
-    """Whether `path` stands in the directory, links followed.
-
-    >>> is_inside("data/../secret", "data")
-    False
-    """
+    """Whether `path` stands in the directory, links followed."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
 
 
@@ -424,19 +407,11 @@ def existing(directory: Path | None, expected: str, fix: str = "name the place o
 
 
 def evenly(number: int, most: int) -> Indices:
-    """Return the places of `most` of so many, or of all, at even distances, the first and the last included.
-
-    >>> evenly(10, 4)
-    array([0, 3, 6, 9])
-    """
+    """Return the places of `most` of so many, or of all, at even distances, with the first and the last."""
     return np.unique(np.linspace(0, number - 1, min(most, number)).astype(np.int64))
 
 
 def some(names: Iterable[str]) -> str:
-    """Return the first three of many names, and how many more there are.
-
-    >>> some(["a", "b", "c", "d"])
-    'a, b, c and 1 more'
-    """
+    """Return the first three of many names, and how many more there are."""
     names = list(names)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -71,11 +71,7 @@ def published(run: Path) -> dict[str, str]:
 
 
 def without_place(evaluated: str) -> str:
-    """Return what a run says that it was evaluated on, with the last name of its directory alone.
-
-    >>> without_place("6 validation images (a tenth of the training images in /home/me/photos)")
-    '6 validation images (a tenth of the training images in photos)'
-    """
+    """Return what a run says that it was evaluated on, with the last name of its directory alone."""
     return re.sub(r"(?<= in )(/|[A-Za-z]:[/\\])([^,)]*[/\\])?", "", evaluated)
 
 
@@ -100,12 +96,7 @@ def _expected(identity: Any, where: object) -> Identity | None:
 
 
 def which_images(data: "DataSet", number: int, limit: int | None = None) -> str:
-    """Return which images a figure of a data set is about, and how many of how many.
-
-    >>> which_images(Digits.load(), 360), which_images(Digits.load(), 360, 100)
-    ("360 test images (scikit-learn's digits)",
-     "100 of 360 test images (scikit-learn's digits), equally many of each class")
-    """
+    """Return which images a figure of a data set is about, and how many of how many."""
     name = getattr(data, "test_name", "test images")
     if limit is None or limit >= number:
         return f"{number:,} {name}"

@@ -246,10 +246,6 @@ class CropMovement:
         Largest fraction, below 1, by which a person grows or shrinks.
     mirror
         Whether half of the instances are mirrored.
-
-    Example
-    -------
-    >>> scale, degrees, mirrored = CropMovement(zoom=0.1)(seed=0, epoch=0, person=0)
     """
 
     rotation: float = 30.0

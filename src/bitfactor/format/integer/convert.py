@@ -443,11 +443,7 @@ def _undefined(node: Node, how: str = "") -> InputError:
 
 
 def multipliers(factors: Reals) -> tuple[NDArray[np.int16], int] | None:
-    """Return M and the largest k of 0 to 30 with M = rint(factors 2^k) in 16 bits; None if there is none.
-
-    >>> multipliers(np.array([0.5, -0.25]))
-    (array([ 16384,  -8192], dtype=int16), 15)
-    """
+    """Return M and the largest k of 0 to 30 with M = rint(factors 2^k) in 16 bits; None if there is none."""
     largest = float(np.abs(factors).max(initial=0.0))
     for k in range(MOST_SHIFT, -1, -1):
         if np.rint(np.ldexp(largest, k)) <= LARGEST:
@@ -456,11 +452,7 @@ def multipliers(factors: Reals) -> tuple[NDArray[np.int16], int] | None:
 
 
 def scale_for(largest: float) -> float:
-    """Return the least power of two S with largest <= 32767 S; 1 for a value that is 0 alone.
-
-    >>> scale_for(1.0)
-    3.0517578125e-05
-    """
+    """Return the least power of two S with largest <= 32767 S; 1 for a value that is 0 alone."""
     if largest == 0:
         return 1.0
     exponent = max(math.frexp(largest)[1] - 16, _LEAST_EXPONENT)

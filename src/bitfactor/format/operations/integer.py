@@ -52,11 +52,7 @@ _SHORT: DTypes = (np.int16,)
 
 
 def rounded(v: Integers, k: int) -> Integers:
-    """Return v / 2^k to nearest, halves up.
-
-    >>> rounded(np.array([-3, -2, 2, 3]), 2).tolist()
-    [-1, 0, 1, 1]
-    """
+    """Return v / 2^k to nearest, halves up."""
     return v if k == 0 else (v + (1 << (k - 1))) >> k
 
 

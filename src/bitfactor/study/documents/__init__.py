@@ -81,11 +81,7 @@ class Document:
 
 
 class Prose:
-    """The texts of a template: each of its macros is one, with what it is about as arguments.
-
-    >>> Prose("study.j2")("seeds", n=1, errors=None)
-    'One seed only: there is no deviation and no interval, and differences may be chance.'
-    """
+    """The texts of a template: each of its macros is one, with what it is about as arguments."""
 
     def __init__(self, template: str) -> None:
         self._template = template

@@ -25,21 +25,13 @@ _WIDTH = 118  # of a line
 
 
 def comment(text: str) -> str:
-    """Return a comment of C; what could end it is replaced, as a file names its nodes as it likes.
-
-    >>> comment("stem*/ (conv)")
-    '/* stem__ (conv) */'
-    """
+    """Return a comment of C; what could end it is replaced, as a file names its nodes as it likes."""
     safe = re.sub(r"[^ -~]|[*/\\?]", "_", text)
     return textwrap.fill(f"/* {safe} */", _WIDTH, subsequent_indent="   ")
 
 
 def real(value: float) -> str:
-    """Write a float32 so that C reads the same.
-
-    >>> real(1.0)
-    '1.0f'
-    """
+    """Write a float32 so that C reads the same."""
     if np.isinf(value):
         return "-INFINITY" if value < 0 else "INFINITY"
     text = f"{value:.9g}"
@@ -143,11 +135,7 @@ class Map:
 
 
 def at(offset: int) -> str:
-    """Return where a map begins that lies so many bytes behind the first.
-
-    >>> at(64)
-    'maps + 16'
-    """
+    """Return where a map begins that lies so many bytes behind the first."""
     return f"maps + {offset // CELL}"
 
 
