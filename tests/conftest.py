@@ -115,7 +115,7 @@ def real_data():
 def toy_cells(monkeypatch):
     """Trainings of studies take milliseconds, and so do the trials of a dry run."""
     monkeypatch.setattr("bitfactor.study.run.train_cell", made_up.train_cell)
-    monkeypatch.setattr("bitfactor.study.run.run_recipe", made_up.try_recipe)
+    monkeypatch.setattr("bitfactor.study.run.dry_run", made_up.try_recipe)
 
 
 @pytest.fixture(params=["made up", pytest.param("real", marks=pytest.mark.slow)])

@@ -45,7 +45,7 @@ def seconds_of(monkeypatch):
 
         monkeypatch.setattr("bitfactor.recipes.fitting.dry_run", measured)
         monkeypatch.setattr("bitfactor.recipes.fitting.has_lite", lambda: False)
-        monkeypatch.setattr("bitfactor.api.train.run_recipe", lambda recipe, *_, **__: taken.append(recipe))
+        monkeypatch.setattr("bitfactor.api.train.train_in", lambda recipe, *_, **__: taken.append(recipe))
         return asked
 
     taken = []
@@ -195,6 +195,7 @@ def test_a_teacher_that_is_installed_is_taken_where_there_is_time(
     seconds_of(lambda recipe: by_pixels(recipe) * (2 if recipe.optimization.teacher else 1))
     monkeypatch.setattr("bitfactor.recipes.fitting.has_lite", lambda: True)
     monkeypatch.setattr("bitfactor.recipes.fitting.teacher_of", lambda recipe: None)
+    monkeypatch.setattr("bitfactor.api.train.teacher_of", lambda recipe: None)
     recipe, said = chosen_in(minutes, photos, tmp_path, seconds_of, capsys, **options)
     assert recipe.optimization.teacher == teacher
     assert (f"teacher {teacher}" in said) == (teacher is not None)

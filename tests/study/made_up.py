@@ -161,7 +161,7 @@ def train_cell(path, settings, imports, data, threads, device):
     return 0
 
 
-def try_recipe(recipe, out, **_):
+def try_recipe(recipe, **_):
     """Stand in for the trial of a dry run."""
     plan = recipe.optimization
     steps = (plan.limit or 1_437) // plan.batch_size

@@ -62,7 +62,7 @@ def test_the_command_ends_with_status_143(monkeypatch, tmp_path):
     def stop(*arguments, **options):
         raise TerminatedError("stopped")
 
-    monkeypatch.setattr("bitfactor.recipes.runs.train_in", stop)
+    monkeypatch.setattr("bitfactor.api.train.train_in", stop)
     assert main(["train", "digits", "--out", str(tmp_path)]) == 143
 
 

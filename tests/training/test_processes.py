@@ -1,6 +1,7 @@
 """Two processes are one process with the joined batch; killed together, they go on together."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -13,8 +14,8 @@ from rich.console import Console
 from tests.training.toy import Stopping, Toy, toy_recipe
 
 from bitfactor.common.errors import InputError
-from bitfactor.training import Run, TerminatedError, train
-from bitfactor.training.processes import expect_devices, run_joined, visible
+from bitfactor.training import Optimization, Run, TerminatedError, train
+from bitfactor.training.processes import expect_devices, launch, run_joined, visible
 
 QUIET = Console(quiet=True)
 STEPS, COMPARED = 40, 20
@@ -136,3 +137,9 @@ def test_devices_that_cannot_train_together(devices, said):
 @pytest.mark.parametrize(("seen", "numbers"), [("4,5,6", "6,4"), (None, "2,0"), ("", "2,0")])
 def test_gpus_are_passed_on_by_their_numbers_among_those_that_are_seen(seen, numbers):
     assert visible(["cuda:2", "cuda:0"], seen) == numbers
+
+
+def test_fabric_says_nothing_of_its_own(caplog):
+    with caplog.at_level(logging.INFO, "lightning_fabric"):  # as its import has it
+        launch(Optimization(1, 8, 1e-3, precision="bfloat16"), "cpu")
+    assert caplog.text == ""

@@ -20,8 +20,10 @@ from bitfactor.exporter import ExportReport
 from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.recipes.fitting import fitted
 from bitfactor.recipes.own import OwnModel, option_values, with_options, with_own_model
-from bitfactor.recipes.runs import export_run, load, network_options, run_recipe
+from bitfactor.recipes.runs import export_run, load, network_options, source_of, teacher_of
 from bitfactor.training import Recipe, Run, Trial
+from bitfactor.training import dry_run as try_out
+from bitfactor.training import train as train_in
 from bitfactor.training.run import Tracker
 
 if TYPE_CHECKING:
@@ -179,20 +181,17 @@ def train(
             device=device,
             console=console,
         )
-    trial = run_recipe(
-        changed,
-        Path(out),
-        data=None if data is None else Path(data),
-        start_from=start_from,
-        device=device,
-        other_data=other_data,
-        trial=dry_run,
-        try_others=True,
-        callbacks=[*callbacks, *([SimpleNamespace(on_log=on_log)] if on_log else [])],
-        track=track,
-        console=console,
-    )
-    return trial or TrainedRun(Path(out))
+    given: dict[str, Any] = {
+        "data": None if data is None else Path(data),
+        "teacher": teacher_of(changed),
+        "start_from": None if start_from is None else source_of(start_from),
+        "device": device,
+    }
+    if dry_run:
+        return try_out(changed, **given, try_others=True)
+    calls = [*callbacks, *([SimpleNamespace(on_log=on_log)] if on_log else [])]
+    train_in(changed, Path(out), console, **given, other_data=other_data, callbacks=calls, track=track)
+    return TrainedRun(Path(out))
 
 
 def _like(start_from: _Path, recipe: Recipe, named: Mapping[str, Any], console: Console) -> Recipe:

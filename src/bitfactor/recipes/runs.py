@@ -1,7 +1,6 @@
 """A recipe becomes a run, and a run a model again, or a file."""
 
 import importlib.util
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass, replace
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
 from torch import Tensor, nn
 
 from bitfactor.common import __version__
@@ -28,11 +26,8 @@ from bitfactor.recipes.own import OwnModel, is_spec
 from bitfactor.runtime import Session
 from bitfactor.runtime.session import runner
 from bitfactor.runtime.zoo import file_of
-from bitfactor.training import Recipe, Run, Source, Teacher, Trial, restore
-from bitfactor.training import dry_run as try_out
-from bitfactor.training import train as train_in
+from bitfactor.training import Recipe, Run, Source, Teacher, restore
 from bitfactor.training.processes import expect_device
-from bitfactor.training.run import Tracker
 from bitfactor.training.tasks import Interface
 
 if TYPE_CHECKING:
@@ -61,49 +56,6 @@ def _device(name: str) -> torch.device:
     expect_device(name)
     usual = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(usual if name == "auto" else name)
-
-
-def run_recipe(
-    recipe: Recipe,
-    out: Path,
-    *,
-    data: Path | None,
-    console: Console,
-    start_from: _Path | None = None,
-    device: str = "auto",
-    other_data: bool = False,
-    beside: Sequence[Run] = (),
-    trial: bool = False,
-    try_others: bool = False,
-    callbacks: Sequence[object] = (),
-    track: Sequence[Tracker] = (),
-) -> Trial | None:
-    """Train a recipe, see `bitfactor.train`, or try it; raises TerminatedError as `training.train` does."""
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    teacher, start = teacher_of(recipe), None if start_from is None else source_of(start_from)
-    if trial:
-        return try_out(
-            recipe,
-            data=data,
-            teacher=teacher,
-            device=device,
-            start_from=start,
-            try_others=try_others,
-        )
-    train_in(
-        recipe,
-        out,
-        console,
-        data=data,
-        teacher=teacher,
-        device=device,
-        other_data=other_data,
-        start_from=start,
-        beside=beside,
-        callbacks=callbacks,
-        track=track,
-    )
-    return None
 
 
 @checked

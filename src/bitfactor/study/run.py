@@ -21,12 +21,12 @@ from bitfactor.common.files import files_run, run_file
 from bitfactor.common.result import Result, text_table
 from bitfactor.recipes import recipe_of_settings
 from bitfactor.recipes.own import OwnModel, with_options
-from bitfactor.recipes.runs import run_recipe
+from bitfactor.recipes.runs import teacher_of
 from bitfactor.study import Cell, CellDirectory, Choices, Grid, Job, StudyDirectory, Value, finish, run_jobs
 from bitfactor.study.grid import setting_of, text_of, words_of
 from bitfactor.study.jobs import Halving, Progress
 from bitfactor.study.statistics import row_name, setting_name
-from bitfactor.training import DivergedError, Recipe, TerminatedError, Trial
+from bitfactor.training import DivergedError, Recipe, TerminatedError, Trial, dry_run, train
 from bitfactor.training.estimate import between, duration
 from bitfactor.training.processes import expect_devices, noting_signals, run_joined
 
@@ -79,7 +79,8 @@ def _train(path: Path, settings: Mapping[str, Any], data: Path | None, device: s
         console = Console(stderr=True, highlight=False)
         recipe = recipe_of_settings(dict(settings), path)
         others = CellDirectory(path).others()
-        run_recipe(recipe, path, data=data, device=device, beside=others, console=console)
+        teacher = teacher_of(recipe)
+        train(recipe, path, console, data=data, teacher=teacher, device=device, beside=others)
     except InputError as error:
         if isinstance(error, DivergedError):
             CellDirectory(path).give_up(diverged=True)
@@ -231,12 +232,8 @@ class StudyPlan:
             cell = replace(cell, axes=kept_axes, real=True)
         fixed = [word for name, value in kept.items() for word in words_of(name, value)]
         data = ["--data", "DIR"] if self.data else []
-        own = (
-            Path(self.recipe.model.spec.rpartition(":")[0])
-            if isinstance(self.recipe.model, OwnModel)
-            else None
-        )
-        files = [Path(file) for file in files_run() if own is None or Path(file) != own.resolve()]
+        own = self.recipe.model.spec.rpartition(":")[0] if isinstance(self.recipe.model, OwnModel) else ""
+        files = [Path(file) for file in files_run() if not own or Path(file) != Path(own).resolve()]
         imports = [word for file in files for word in ("--import", str(_from_here(file)))]
         return ["bitfactor", *imports, "train", self.recipe.name, *fixed, *cell.flags, *data]
 
@@ -292,11 +289,8 @@ def try_study(study: StudyPlan, out: Path) -> StudyTrial:
                 console.print(f"timing {name}")
                 torch.compiler.reset()
                 recipe = study.recipe_of(job.cell)
-                trial = run_recipe(
-                    recipe, out, data=study.data, device=devices[0], console=console, trial=True
-                )
-                assert isinstance(trial, Trial)
-                rows[name] = trial
+                teacher = teacher_of(recipe)
+                rows[name] = dry_run(recipe, data=study.data, teacher=teacher, device=devices[0])
     finally:
         torch.set_num_threads(usual)
     return StudyTrial(rows, trainings, len(devices))

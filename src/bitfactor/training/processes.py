@@ -1,5 +1,6 @@
 """The processes of a run: their devices, how they stop, and the message where one is lost."""
 
+import logging
 import os
 import re
 import signal
@@ -161,6 +162,7 @@ def launch(plan: Optimization, device: str = "auto") -> "Fabric":
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world > 1 else 1
     from lightning_fabric import Fabric  # here, for a quick import of the rest
 
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # which the import sets to INFO
     fabric = Fabric(
         accelerator=kind,
         strategy="ddp" if world > 1 else "auto",
