@@ -96,7 +96,7 @@ _OF_DATA = "num_classes", "in_channels", "keypoints", "spec", "sha256"
 
 @checked
 def source_of(place: _Path) -> Source:
-    """Return the network to start from: a run's, or that of an exported file or of zoo:NAME.
+    """Return the network to start from and its classes: a run's, an exported file's or that of zoo:NAME.
 
     A file holds the signs of a binary layer, its scale unless a threshold has taken that in, and BatchNorm as
     thresholds. So a weight is the sign times the scale, or times the mean magnitude that it was drawn with.

@@ -99,8 +99,8 @@ def build(recipe: Recipe, start_from: Source | None = None, labels: Sequence[str
 
     With `start_from`, weights, biases and BatchNorm of the same name and shape are taken over from its
     network. Where a weight of it is a latent's, its W is, and so are learned scales, where they are of the
-    same kind. What its factors are does not matter. Its last layer stays behind where its classes are others
-    than `labels`.
+    same kind. What its factors are does not matter. The layer that gives the
+    classes stays as drawn where they are others than `labels`.
     """
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
@@ -110,21 +110,29 @@ def build(recipe: Recipe, start_from: Source | None = None, labels: Sequence[str
                 "--start", expected="the weights of --from", found="he", fix="leave one of them out"
             )
         same = not (labels and start_from.labels) or tuple(labels) == start_from.labels
-        take_over(model, start_from.network, last=same)
+        head = "" if same else _head_of(model, len(labels))
+        take_over(model, start_from.network, without=head)
     if not recipe.real:
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
     if start_from is not None:
-        _take_over_scales(model, start_from.network)
+        _take_over_scales(model, start_from.network, head)
     return model
 
 
-def _take_over_scales(model: nn.Module, source: nn.Module) -> None:
+def _head_of(model: nn.Module, classes: int) -> str:
+    """Return the name of the last layer with an output for each class, "" if there is none."""
+    found = [name for name, W in model.named_parameters() if W.dim() > 1 and len(W) == classes]
+    return found[-1].rpartition(".")[0] if found else ""
+
+
+def _take_over_scales(model: nn.Module, source: nn.Module, without: str) -> None:
     """Copy the scales of layers whose weights were taken over, so that a next stage starts as one ended."""
     layers = dict(source.named_modules())
     for name, layer in model.named_modules():
         theirs = layers.get(name)
         if (
             isinstance(layer, BinaryLayer)
+            and name != without
             and isinstance(theirs, BinaryLayer)
             and _shapes(layer) == _shapes(theirs)
         ):
@@ -140,29 +148,28 @@ def _shapes(layer: BinaryLayer) -> list[object]:
 
 
 @torch.no_grad()
-def take_over(model: nn.Module, source: nn.Module, *, last: bool = True) -> None:
+def take_over(model: nn.Module, source: nn.Module, *, without: str = "") -> None:
     """Copy into a full-precision network what another one has learned, be it binary or not.
 
     Where names or shapes differ, as those of a head for other classes do, `model` stays as it is, with a
-    warning. So does its last layer without `last`. It is an InputError where the weight of no layer fits.
+    warning. So does the layer `without`. It is an InputError where the weight of no layer fits.
     """
     learned = source.state_dict()
     for name, layer in source.named_modules():
         if isinstance(layer, BinaryLayer):
             learned[f"{name}.weight"] = layer.latent()
     ours, left = dict(model.state_dict()), list[str]()
+    if without:
+        ours = {name: value for name, value in ours.items() if name.rpartition(".")[0] != without}
+        warnings.warn(f"--from: its classes are others, so {without} stays as drawn", stacklevel=3)
     filters = [name for name, value in ours.items() if value.dim() > 1]
-    if not last:
-        head = filters.pop().rpartition(".")[0]
-        ours = {name: value for name, value in ours.items() if name.rpartition(".")[0] != head}
-        warnings.warn(f"--from: its classes are others, so {head} stays as drawn", stacklevel=3)
     for name, value in ours.items():
         if name in learned and learned[name].shape == value.shape:
             value.copy_(learned[name])
         else:
             left.append(name)
-    if not {*filters} - {*left}:
-        name = (filters or left)[0]
+    if filters and not {*filters} - {*left}:
+        name = filters[0]
         raise InputError(
             "--from",
             expected=f"a network with layers of the same name and shape, such as {name} {_shape(ours, name)}",
