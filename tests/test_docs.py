@@ -156,7 +156,9 @@ def test_every_log_of_the_study_can_be_trained_again_by_its_command(monkeypatch)
     commands = {tuple(evidence.replayed(one)[:-2]) for one in kinds.values()}  # without --out NAME
     assert "--factor-rate 1/rank" in " ".join(evidence.replayed(kinds[AN_ALPHA]))
     assert len(commands) > 100
-    for words in commands:
+    number = re.compile(r"[\d.]+(e-?\d+)?")
+    differing = {tuple(number.fullmatch(w) is None and w for w in words): words for words in sorted(commands)}
+    for words in differing.values():  # where numbers alone differ, one tells for the others
         start = words.index("train")
         for file in words[2:start:2]:
             run_file(DOCS.parent / file)

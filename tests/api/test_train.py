@@ -290,6 +290,7 @@ HALF = "--precision bfloat16 --channels-last"
 
 def test_a_trial_says_how_long_a_step_would_take_in_bfloat16(tmp_path, monkeypatch):
     def tried(quick, **options):
+        monkeypatch.setattr("bitfactor.training.estimate._STEPS", 4)
         monkeypatch.setattr("bitfactor.training.estimate.cpu_multiplies_bfloat16", lambda: quick)
         return bitfactor.train("digits", out=tmp_path, dry_run=True, progress=False, limit=720, **options)
 
@@ -309,6 +310,7 @@ def test_a_trial_says_how_long_a_step_would_take_in_bfloat16(tmp_path, monkeypat
 
 def test_a_long_trial_says_how_long_a_step_of_a_compiled_network_would_take(tmp_path, monkeypatch):
     def tried(quick, **options):
+        monkeypatch.setattr("bitfactor.training.estimate._STEPS", 4)
         monkeypatch.setattr("bitfactor.training.estimate.cpu_multiplies_bfloat16", lambda: quick)
         trial = bitfactor.train("digits", out=tmp_path, dry_run=True, progress=False, **options)
         return [*trial.others]

@@ -34,10 +34,10 @@ def test_help_lists_every_command(call):
     assert all(name in text for name in COMMANDS)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "train digits", "summary digits"])
-def test_every_command_explains_itself(command, capsys):
+@pytest.mark.parametrize("command", ["train", "summary", "ablate"])
+def test_a_command_that_needs_a_recipe_explains_itself(command, capsys):
     with pytest.raises(SystemExit) as stop:
-        main([*command.split(), "--help"])
+        main([command, "--help"])
     assert stop.value.code == 0
     assert f"usage: bitfactor {command}" in capsys.readouterr().out
 

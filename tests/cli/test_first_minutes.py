@@ -21,8 +21,9 @@ OF_RECIPE = ("train", "ablate", "summary")
 @pytest.fixture
 def help_of(capsys):
     def help_of(words):
-        with pytest.raises(SystemExit):
+        with pytest.raises(SystemExit) as stop:
             main(words.split())
+        assert stop.value.code == 0
         return capsys.readouterr().out
 
     return help_of
@@ -34,6 +35,7 @@ def test_help_shows_15_flags_an_example_and_where_the_rest_is(command, help_of):
     shown, every = (re.findall(FLAG, text, re.MULTILINE) for text in (brief, whole))
     assert len(shown) <= MANY
     assert set(shown) <= set(every)
+    assert f"usage: bitfactor {command}" in brief
     assert f"example: bitfactor {COMMANDS[command.split()[0]].example}" in brief
     assert (f"{len(every) - len(shown)} more flags: bitfactor {command} --help-all" in brief) == (
         shown != every

@@ -221,9 +221,22 @@ WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("ending", WRITTEN.values(), ids=WRITTEN)
-def test_what_people_write(ending, tmp_path):
-    expect_torch(Network(ending), tmp_path / "net.safetensors", [X])
+class Together(nn.ModuleList):
+    """Networks of one input, for one export instead of many."""
+
+    def forward(self, x):
+        return tuple(network(x) for network in self)
+
+
+def test_what_people_write(tmp_path):
+    model = Together(map(Network, WRITTEN.values())).eval()
+    export(model, tmp_path / "net.safetensors", X)
+    for n in (1, 5):
+        x = torch.randn(n, 3, 8, 8)
+        found = Session(tmp_path / "net.safetensors")(x.numpy())
+        with torch.no_grad():
+            for name, y, expected in zip(WRITTEN, found, model(x), strict=True):
+                np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def _through_a_view(network, y):
@@ -291,18 +304,24 @@ def test_an_example_stays_as_it_is(tmp_path):
     np.testing.assert_allclose(Session(file)(X.numpy()), model(X.clone()).detach(), rtol=1e-4, atol=1e-5)
 
 
-def test_a_size_that_one_call_asks_for_is_not_the_nexts(tmp_path):
+@pytest.mark.parametrize("half", ["", "binary_weights", "binary_activations"])
+def test_a_size_that_one_call_asks_for_is_not_the_nexts(half, tmp_path):
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
             self.up = BinaryConvTranspose2d(3, 4, 3, stride=2, input_scale=True)
+            if half:
+                setattr(self.up, half, False)
 
         def forward(self, x):
             return self.up(x, output_size=(18, 18)), self.up(x)
 
-    export(Twice().eval(), tmp_path / "net.safetensors", X)
-    first, second = Session(tmp_path / "net.safetensors")(X.numpy())
-    assert (first.shape[2:], second.shape[2:]) == ((18, 18), (17, 17))
+    model = Twice().eval()
+    export(model, tmp_path / "net.safetensors", X)
+    found, expected = Session(tmp_path / "net.safetensors")(X.numpy()), model(X)
+    assert [one.shape[2:] for one in found] == [(18, 18), (17, 17)]
+    for y, z in zip(found, expected, strict=True):
+        np.testing.assert_allclose(y, z.detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_squeeze_and_excitation(tmp_path):

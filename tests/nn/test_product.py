@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+from itertools import cycle
+from itertools import product as product_of
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import slow_beside
 from torch import nn
 from torch.autograd import forward_ad
 
@@ -120,9 +123,17 @@ def test_sums_and_gradients_of_integers_are_the_same_bits(core, drawn):
         assert torch.equal(found, wanted)
 
 
-@pytest.mark.parametrize("activation", ACTIVATION_ESTIMATORS)
-@pytest.mark.parametrize("weight", WEIGHT_ESTIMATORS)
-@pytest.mark.parametrize("scale", ["none", "analytic", "learned"])
+SCALES = ["none", "analytic", "learned"]
+PAIRS = list(product_of(ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS))
+
+
+@pytest.mark.parametrize(
+    ("activation", "weight", "scale"),
+    slow_beside(
+        ((*pair, scale) for pair, scale in zip(PAIRS, cycle(SCALES), strict=False)),
+        ((*pair, scale) for pair, scale in product_of(PAIRS, SCALES)),
+    ),
+)
 def test_every_estimator_and_scale(product, plainly, took, activation, weight, scale):
     estimators = {"weight_estimator": weight, "activation_estimator": activation}
     layer = BinaryConv2d(40, 24, 3, padding=1, scale=scale, input_scale=True, **estimators)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from tests.runtime.sets import drawn, every_set, reference
+from tests.runtime.sets import drawn, every_set, reference, scalar
 
 from bitfactor.format import Graph, Node, Value, pack_signs
 from bitfactor.format.graph import run
@@ -206,8 +206,8 @@ def error_of(
         return Graph(Value("x", x.shape[1:], "float32"), (node,), ("y",))
 
     (found,) = runner(graph(weight, bias), isa, precision=precision)(x)
-    (exact,) = runner(graph(weight, bias), "scalar")(x)
-    (magnitude,) = runner(graph(abs(weight), abs(bias)), "scalar")(abs(x))
+    (exact,) = reference(graph(weight, bias), x, scalar)
+    (magnitude,) = reference(graph(abs(weight), abs(bias)), abs(x), scalar)
     return float((abs(found - exact) / magnitude).max())
 
 
