@@ -392,3 +392,33 @@ def test_hooks_that_would_be_lost_are_named() -> None:
     model[1].register_forward_hook(print)
     with pytest.warns(UserWarning, match="hooks of 1 are gone"):
         binarize_(model, latent="none")
+
+
+def test_he_of_a_transposed_convolution_is_that_of_its_outputs():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.ConvTranspose2d(256, 4, 3))
+    binarize_(model, Binarization(latent="none", start="he", real_ends=False))
+    assert float(model[0].latent().std()) == pytest.approx((2 / (4 * 9)) ** 0.5, rel=0.1)
+
+
+def test_a_linear_layer_over_a_sequence_has_no_scale_per_position():
+    model = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 6, bias=False), nn.Linear(6, 3))
+    binarize_(model, Binarization(latent="none", scale="learned_map"), input_shape=(2, 6, 4))
+    layer, x = model[1], torch.ones(2, 6, 6)
+    sums = nn.functional.linear(x, layer.binary_weight())
+    torch.testing.assert_close(layer(x), sums * layer.latent().abs().mean(1))
+    assert model(torch.randn(2, 5, 4)).shape == (2, 5, 3)
+
+
+def test_an_encoder_layer_whose_attention_is_of_its_own():
+    class Encoder(nn.TransformerEncoderLayer):
+        def __init__(self):
+            super().__init__(16, 2, 32, batch_first=True)
+            self.self_attn = nn.Linear(16, 16)
+
+        def forward(self, x):
+            return self.norm2(x + self.linear2(self.linear1(self.norm1(x + self.self_attn(x)))))
+
+    model = Encoder()
+    binarize_(model, Binarization("none", real_ends=False), example=torch.randn(2, 5, 16))
+    assert model(torch.randn(2, 5, 16)).shape == (2, 5, 16)

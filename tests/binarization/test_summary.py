@@ -8,6 +8,7 @@ from torch import nn
 
 from bitfactor.binarization import Binarization, binarize_, summary
 from bitfactor.models import resnet18
+from bitfactor.nn import BinaryConv2d
 
 
 def small() -> nn.Module:
@@ -93,6 +94,35 @@ class Others(nn.Module):
 def test_a_layer_of_others_code_counts_as_torch_runs_it() -> None:
     found = summary(nn.Sequential(Others(), nn.Flatten(), nn.Linear(128, 5)), (1, 3, 6, 6))
     assert [row.real_macs for row in found.rows] == [16 * 8 * 27, 640]
+
+
+def test_a_layer_of_real_weights_has_its_scale_in_the_file() -> None:
+    layer = BinaryConv2d(3, 8, 3, bias=False)
+    layer.binary_weights = False
+    assert summary(layer, (1, 3, 6, 6)).exported_bytes == 4 * (8 * 27 + 8)
+
+
+class Holder(nn.Module):
+    """Computes with a weight of its own, and has a child."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.places = nn.Parameter(torch.randn(8, 3, 3, 3)), nn.Parameter(torch.zeros(8, 1, 1))
+        self.after = nn.Conv2d(8, 2, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.after(nn.functional.conv2d(x, self.weight) + self.places)
+
+
+def test_what_a_module_with_children_holds_and_computes_itself() -> None:
+    found = summary(nn.Sequential(Holder()), (1, 3, 6, 6))
+    assert [(row.name, row.real_macs, row.float_bytes) for row in found.rows] == [
+        ("0", 16 * 8 * 27, 4 * (8 * 27 + 8)),
+        ("0.after", 16 * 16, 4 * 16),
+    ]
+    encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    total = sum(one.numel() for one in encoder.parameters())
+    assert summary(encoder, (2, 5, 16)).float_bytes == 4 * total
 
 
 def test_the_model_is_left_as_it_was() -> None:

@@ -344,20 +344,7 @@ def test_signs_and_real_weights_are_a_real_layer_that_reads_signs(tmp_path, comp
     expect_same_everywhere(tmp_path / "net.safetensors", compiled)
 
 
-HALVES = pytest.mark.parametrize(("weights", "kind"), [(True, "binary weights"), (False, "binary inputs")])
-
-
-@HALVES
-@pytest.mark.parametrize("groups", [1, 2])
-def test_a_stage_of_a_transposed_convolution_is_exported_as_it_stands(weights, kind, groups, tmp_path):
-    layer = bitfactor.nn.BinaryConvTranspose2d(6, 4, 3, groups=groups)
-    layer.binary_weights, layer.binary_activations = weights, not weights
-    model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.BatchNorm2d(6), layer, nn.BatchNorm2d(4))
-    report = exported(model, tmp_path)
-    assert kinds(report) == ["real", kind]
-
-
-@HALVES
+@pytest.mark.parametrize(("weights", "kind"), [(True, "binary weights"), (False, "binary inputs")])
 @pytest.mark.parametrize("scale", ["learned", "none"])
 def test_a_stage_of_training_is_exported_as_it_stands(weights, kind, scale, tmp_path, compiled):
     model = nn.Sequential(

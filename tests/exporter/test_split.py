@@ -124,3 +124,26 @@ def test_what_is_no_network_in_parts(tmp_path) -> None:
     for name in names:
         with pytest.raises(InputError, match="expected a network in parts"):
             Split(tmp_path / name)
+
+
+class Scalars(nn.Module):
+    """One value a sample comes in; integers, truth and one value a sample go out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.odd, self.c = nn.Conv2d(3, 8, 1), Odd(), nn.Conv2d(8, 2, 1)
+        self.b = bitfactor.nn.BinaryConv2d(8, 8, 3, padding=1)
+
+    def forward(self, x: Tensor, t: Tensor) -> tuple[Tensor, ...]:
+        y = self.c(self.odd(self.b(self.a(x)) + t[:, None, None, None]))
+        return y.argmax(1), y > 0, y.mean((1, 2, 3))
+
+
+def test_the_parts_keep_types_and_shapes(tmp_path) -> None:
+    torch.manual_seed(0)
+    model, example = Scalars().eval(), (torch.randn(2, 3, 6, 6), torch.randn(2))
+    export(model, tmp_path / "net.safetensors", example, on_unsupported="split")
+    found = Split(tmp_path / "net.zip")(*(x.numpy() for x in example))
+    for y, expected in zip(found, model(*example), strict=True):
+        assert y.dtype == expected.detach().numpy().dtype
+        np.testing.assert_allclose(y, expected.detach().numpy(), rtol=1e-4, atol=1e-5)

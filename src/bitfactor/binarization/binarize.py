@@ -276,7 +276,10 @@ def _first_weight(name: str, layer: nn.Module, binarization: Binarization) -> Te
             fix="initialise the model, or load another checkpoint",
         )
     if binarization.start == "he":
-        return nn.init.kaiming_normal_(torch.empty_like(weight), mode="fan_out", nonlinearity="relu")
+        # Of a transposed weight, (C, O, ...), torch calls the outputs "in".
+        transposed = isinstance(layer, nn.modules.conv._ConvTransposeNd)
+        mode: Literal["fan_in", "fan_out"] = "fan_in" if transposed else "fan_out"
+        return nn.init.kaiming_normal_(torch.empty_like(weight), mode=mode, nonlinearity="relu")
     return weight
 
 

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from bitfactor.common.checks import expect_that
 from bitfactor.format.graph import MOST_ELEMENTS
 from bitfactor.nn import BinaryLayer, MultiheadAttention
-from bitfactor.nn.model import Call, copied
+from bitfactor.nn.model import Call, copied, first_tensor
 
 
 class Shapes(NamedTuple):
@@ -36,32 +36,34 @@ def zeros(model: nn.Module, input_shape: Sequence[int]) -> Call:
 def record_calls(model: nn.Module, call: Call) -> dict[str, list[Shapes]]:
     """Run a batch through the model in eval mode; return module -> the shapes of each call.
 
-    Listed are modules without children, and binary layers as a whole.
+    Listed are those of `leaves`.
     """
     calls: dict[str, list[Shapes]] = defaultdict(list)
     with ExitStack() as hooks, _evaluating(model), torch.no_grad():
         for name, module in leaves(model):
-            hooks.enter_context(module.register_forward_hook(partial(_record, calls[name])))
+            hook = partial(_record, calls[name])
+            hooks.enter_context(module.register_forward_hook(hook, with_kwargs=True))
         call.tried(model)
     return calls
 
 
 def leaves(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules that compute: those without children, and binary layers as a whole."""
+    """Yield what computes: binary layers as a whole, and what has no children or parameters of its own."""
     inside: tuple[str, ...] = ()
     for name, module in model.named_modules():
         if name.startswith(inside) and inside:
             continue
         if isinstance(module, BinaryLayer):
-            inside = (*inside, name + ".")
+            inside = (*inside, f"{name}." if name else "")
             yield name, module
-        elif not any(True for _ in module.children()):
+        elif module._parameters or not any(True for _ in module.children()):
             yield name, module
 
 
-def _record(calls: list[Shapes], module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
-    if isinstance(output, Tensor) and inputs and isinstance(inputs[0], Tensor):
-        calls.append(Shapes(tuple(inputs[0].shape), tuple(output.shape)))
+def _record(calls: list[Shapes], module: nn.Module, args: object, kwargs: object, output: object) -> None:
+    given = first_tensor((args, kwargs))
+    if isinstance(output, Tensor) and given is not None:
+        calls.append(Shapes(tuple(given.shape), tuple(output.shape)))
 
 
 @contextmanager
@@ -76,8 +78,12 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def output_sizes(model: nn.Module, call: Call) -> dict[str, tuple[int, ...]]:
-    """Return layer -> size of its output without batch and channels, of the layer's last call."""
-    return {name: calls[-1].output[2:] for name, calls in record_calls(model, call).items() if calls}
+    """Return layer -> size of its output without batch and channels, of the layer's last call.
+
+    A linear layer has no size: what lies before its features are samples.
+    """
+    found = {name: calls[-1].output[2:] for name, calls in record_calls(model, call).items() if calls}
+    return {name: () if hasattr(model.get_submodule(name), "in_features") else found[name] for name in found}
 
 
 _GUESSES = 4
@@ -198,7 +204,8 @@ def bypassed(model: nn.Module, layers: Mapping[str, nn.Module], ends: Ends | Non
     for parent_name, parent in model.named_modules():
         if isinstance(parent, nn.MultiheadAttention) and not isinstance(parent, MultiheadAttention):
             found[f"{parent_name}.out_proj".lstrip(".")] = "its parent reads its weight and does not call it"
-        if isinstance(parent, nn.TransformerEncoderLayer) and parent.self_attn.in_proj_bias is not None:
+        attention = parent.self_attn if isinstance(parent, nn.TransformerEncoderLayer) else None
+        if isinstance(attention, nn.MultiheadAttention) and attention.in_proj_bias is not None:
             # Its fused path, in evaluation, calls none of them.
             fused = {f"{parent_name}.{name}".lstrip(".") for name in ("linear1", "linear2")}
             found |= dict.fromkeys(fused & layers.keys(), "its parent's fused path does not call it")

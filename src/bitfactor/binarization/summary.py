@@ -1,9 +1,9 @@
 """What a model costs: multiply-accumulates by bit width, and bytes in float, in training, exported."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -16,7 +16,7 @@ from bitfactor.binarization.layers import weight_shape
 from bitfactor.binarization.plan import packed_bytes
 from bitfactor.common.checks import checked
 from bitfactor.common.result import text_table
-from bitfactor.nn import BinaryConvTranspose, BinaryLayer, LearnedMapScale
+from bitfactor.nn import BinaryConvTranspose, BinaryLayer, LearnedMapScale, NoScale
 from bitfactor.nn.model import Call, Example
 
 FLOAT_BYTES = 4
@@ -127,15 +127,13 @@ def summary(model: nn.Module, input_shape: Sequence[int] | Example) -> Summary:
     with _products(model) as products:
         calls = record_calls(model, call)
     seen: set[int] = set()
-    rows = (_row(name, module, calls[name], products.get(name), seen) for name, module in leaves(model))
+    rows = (_row(name, module, calls[name], products.macs[name], seen) for name, module in leaves(model))
     return Summary(tuple(row for row in rows if row.float_bytes or row.real_macs or row.binary_macs))
 
 
-def _row(
-    name: str, module: nn.Module, calls: list[Shapes], products: "_Products | None", seen: set[int]
-) -> SummaryRow:
+def _row(name: str, module: nn.Module, calls: list[Shapes], products: int, seen: set[int]) -> SummaryRow:
     shape = weight_shape(module) if isinstance(module, _OF_ONE_WEIGHT) else ()
-    macs = products.macs if products else sum(_macs(module, shape, call) for call in calls)
+    macs = sum(_macs(module, shape, call) for call in calls) if shape else products
     binary = isinstance(module, BinaryLayer) and module.binary_activations and module.binary_weights
     return SummaryRow(
         name=name,
@@ -145,7 +143,7 @@ def _row(
         binary_macs=macs if binary else 0,
         real_macs=0 if binary else macs,
         float_bytes=_float_bytes(module),
-        trained_bytes=_bytes(module.parameters(), seen),
+        trained_bytes=_bytes(_own(module), seen),
         exported_bytes=_exported_bytes(module),
     )
 
@@ -160,41 +158,36 @@ def _kind(module: nn.Module) -> str:
 
 
 class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the multiply-accumulates of what torch runs while it is on."""
+    """Counts the multiply-accumulates of what torch runs, for the innermost module that is running."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.macs = 0
+        self.macs, self.running = Counter[str](), list[str]()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
-        if operations := flop_registry.get(function.overloadpacket):
-            self.macs += operations(*args, **(kwargs or {}), out_val=result) // 2
+        operations = flop_registry.get(function.overloadpacket)
+        if operations and self.running:
+            self.macs[self.running[-1]] += operations(*args, **(kwargs or {}), out_val=result) // 2
         return result
 
 
 @contextmanager
-def _products(model: nn.Module) -> Iterator[dict[str, _Products]]:
-    """Count, while the model runs, what its modules with weights of a class not known compute."""
-    found = {
-        name: _Products()
-        for name, module in leaves(model)
-        if not isinstance(module, _OF_ONE_WEIGHT) and any(x.dim() > 1 for x in module.parameters())
-    }
-    with ExitStack() as hooks:
-        for name, products in found.items():
-            module, end = model.get_submodule(name), partial(_end, products)
-            hooks.enter_context(module.register_forward_pre_hook(partial(_begin, products)))
+def _products(model: nn.Module) -> Iterator[_Products]:
+    """Count, while the model runs, what its modules compute."""
+    products = _Products()
+    with ExitStack() as hooks, products:
+        for name, module in leaves(model):
+
+            def begin(*_: object, name: str = name) -> None:
+                products.running.append(name)
+
+            def end(*_: object) -> None:
+                products.running.pop()
+
+            hooks.enter_context(module.register_forward_pre_hook(begin))
             hooks.enter_context(module.register_forward_hook(end, always_call=True))
-        yield found
-
-
-def _begin(products: _Products, module: nn.Module, inputs: object) -> None:
-    products.__enter__()  # type: ignore[no-untyped-call]
-
-
-def _end(products: _Products, module: nn.Module, inputs: object, output: object) -> None:
-    products.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        yield products
 
 
 def _macs(module: nn.Module, weight: tuple[int, ...], call: Shapes) -> int:
@@ -213,18 +206,25 @@ def _bytes(parameters: Iterable[Tensor], seen: set[int]) -> int:
     return sum(parameter.numel() * parameter.element_size() for parameter in new.values())
 
 
+def _own(module: nn.Module) -> Iterator[nn.Parameter]:
+    """Return the parameters that no other row is of."""
+    return module.parameters(recurse=isinstance(module, BinaryLayer))
+
+
 def _float_bytes(module: nn.Module) -> int:
     if not isinstance(module, BinaryLayer):
-        return FLOAT_BYTES * sum(parameter.numel() for parameter in module.parameters())
+        return FLOAT_BYTES * sum(parameter.numel() for parameter in _own(module))
     bias = 0 if module.bias is None else module.bias.numel()
     return FLOAT_BYTES * (prod(module.latent.shape) + bias)
 
 
 def _exported_bytes(module: nn.Module) -> int:
-    if not isinstance(module, BinaryLayer) or not module.binary_weights:
+    if not isinstance(module, BinaryLayer):
         return _float_bytes(module)
     O = module.alpha().numel()
     scale = module.scale.gamma().numel() if isinstance(module.scale, LearnedMapScale) else O
+    if not module.binary_weights:
+        return _float_bytes(module) + FLOAT_BYTES * scale * (not isinstance(module.scale, NoScale))
     bias = 0 if module.bias is None else O
     packed = packed_bytes(module, real_inputs=not module.binary_activations)
     return packed + FLOAT_BYTES * (scale + bias)

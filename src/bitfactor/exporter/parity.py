@@ -307,7 +307,7 @@ def expect_binary(lowered: Lowered, model: nn.Module) -> None:
     if adoption is not None:
         expect_binary_findings(adoption, model)
     layers = binary_layers(model).values()
-    half = any(not (layer.binary_weights and layer.binary_activations) for layer in layers)
+    half = any(layer.binary_weights != layer.binary_activations for layer in layers)
     signs = any(node.op.startswith("binary") for node in lowered.graph.nodes)
     if adoption is None and not half and not signs:
         raise InputError(

@@ -21,7 +21,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.result import text_table
 from bitfactor.exporter.adoption import MADE_OF_OTHERS, Finding
 from bitfactor.format import Graph, InputSpec, ModelFile, Node
-from bitfactor.format.bits import are_signs, stored_bytes
+from bitfactor.format.bits import stored_bytes
 from bitfactor.format.graph import run
 from bitfactor.format.integer import in_integers
 from bitfactor.format.low_precision import is_real_layer
@@ -345,12 +345,19 @@ def _finding(node: Node, lowered: "Lowered", modules: Mapping[str, nn.Module]) -
         return lowered.adoption.findings.get(origin, MADE_OF_OTHERS)
     path = lowered.modules[node.name]
     kind, module = _LAYERS[node.op], modules.get(path)
-    if kind == "real" and isinstance(module, BinaryLayer):
-        if not module.binary_activations and are_signs("weight", node.tensors["weight"]):
+    if kind == "real" and isinstance(module, BinaryLayer) and not _is_magnitude(node, module):
+        if module.binary_weights:
             return Finding("binary weights", "its inputs are still real", path)
-        if not module.binary_weights:
+        if module.binary_activations:
             return Finding("binary inputs", "its weights are still real", path)
+        return Finding("real", "its inputs and weights are still real", path)
     return Finding(kind, _why(module, kind), path)
+
+
+def _is_magnitude(node: Node, layer: BinaryLayer) -> bool:
+    """Whether a real layer is the mean of a binary layer's K, with one weight for all."""
+    weight = node.tensors["weight"]
+    return layer.input_scale and layer.binary_activations and bool((weight == weight.flat[0]).all())
 
 
 def _layer_report(node: Node, graph: Graph, finding: Finding) -> LayerReport:
@@ -380,7 +387,8 @@ def _why(module: nn.Module | None, kind: str) -> str:
 
 def warnings_about(layers: tuple[LayerReport, ...], model: nn.Module, example: Call) -> tuple[str, ...]:
     """Return what a user should know of a model that exports, but may not do what was hoped."""
-    dead = dead_layers(model, [name for name in binary_layers(model) if name], example, training=False)
+    signs = [name for name, layer in binary_layers(model).items() if name and layer.binary_activations]
+    dead = dead_layers(model, signs, example, training=False)
     return (*_small_layers(layers), *_never_binarized(layers), *_unused_latents(model), *dead)
 
 
@@ -407,8 +415,9 @@ def _unused_latents(model: nn.Module) -> list[str]:
     frozen = [
         f"{name} ({outside:.0%})"
         for name, layer in binary_layers(model).items()
-        if layer.weight_estimator == "clipped"
-        and (outside := float((layer.latent().detach().abs() > 1).float().mean())) > 0.5
+        if layer.binary_weights
+        and layer.weight_estimator == "clipped"
+        and (outside := float((layer.real_filters().detach().abs() > 1).float().mean())) > 0.5
     ]
     if not frozen:
         return []

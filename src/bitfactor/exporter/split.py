@@ -10,7 +10,7 @@ import operator
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -328,7 +328,7 @@ def _piece(whole: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any], 
 
 def _lowered(module: fx.GraphModule, inputs: Sequence[fx.Node]) -> Lowered:
     vals = [node.meta["val"] for node in inputs]
-    values = [Value(f"in{i}", tuple(val.shape[1:]), "float32") for i, val in enumerate(vals)]
+    values = [Value(f"in{i}", tuple(val.shape[1:]) or (1,), "float32") for i, val in enumerate(vals)]
     given = {node: value.name for value, node in zip(values, inputs, strict=True)}
     signature = plain(len(inputs), len(leaves(module)))
     return lower_trace(Trace(module, tuple(values), len(vals[0]), given, signature), "a part")
@@ -342,7 +342,9 @@ def _write_graph(folder: Path, i: int, piece: Piece, xs: Sequence[Tensor], real:
     integers = {n: x.numpy().astype(np.float32) for n, x in enumerate(xs) if not x.is_floating_point()}
     golden = run(graph, *golden_inputs(graph, integers))
     path = folder / f"{i}.safetensors"
-    signature = Signature(tuple(map(type_of, xs)), tuple(range(len(piece.outputs))))
+    scalars = tuple(i for i, x in enumerate(xs) if x.dim() == 1)
+    signature = replace(piece.lowered.signature, types=tuple(map(type_of, xs)), scalar_inputs=scalars)
+    signature = replace(signature, outputs=tuple(range(len(piece.outputs))))
     save(path, ModelFile(graph, golden, signature=signature, golden_integers=integers))
     Session(path).verify()
     spent = total(graph)

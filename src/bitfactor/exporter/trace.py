@@ -101,6 +101,12 @@ class _Baked(nn.Module):
     weight: Tensor
     scale: Tensor
     bias: Tensor | None
+    out_channels: int
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    padding_mode: str
 
     def __init__(self, layer: BinaryLayer, weight: Tensor) -> None:
         super().__init__()
@@ -111,6 +117,15 @@ class _Baked(nn.Module):
         self.register_buffer("weight", weight.detach().clone())
         self.register_buffer("scale", scale.detach().clone())
         self.register_buffer("bias", bias)
+        for name in _GEOMETRY:  # for models that look at it
+            if hasattr(layer, name):
+                setattr(self, name, getattr(layer, name))
+
+
+_GEOMETRY = (
+    *("in_channels", "out_channels", "in_features", "out_features", "kernel_size", "stride", "padding"),
+    *("output_padding", "padding_mode", "dilation", "groups"),
+)
 
 
 class _BakedLayer(_Baked, ABC):
@@ -120,10 +135,10 @@ class _BakedLayer(_Baked, ABC):
         super().__init__(layer, layer.binary_weight().to(torch.int8))
         self.input_scale, self.magnitude_of = layer.input_scale, layer.magnitude
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.product(x if self.before is None else self.before(x)) * self.scale
+    def forward(self, input: Tensor) -> Tensor:
+        y = self.product(input if self.before is None else self.before(input)) * self.scale
         if self.input_scale:
-            y = y * self.magnitude(x)
+            y = y * self.magnitude(input)
         return y if self.bias is None else y + self.bias
 
     @abstractmethod
@@ -146,16 +161,14 @@ class _BakedConv(_BakedLayer):
     def __init__(self, layer: BinaryConv) -> None:
         super().__init__(layer)
         self.convolve = binary_conv[layer.dimensions]
-        self.stride, self.dilation, self.groups = list(layer.stride), list(layer.dilation), layer.groups
-        self.padding, self.pad_value = layer.padding, layer.padding_value
-        self.kernel_size = layer.kernel_size  # for models that look at it
-        self.sides_of, self.padding_mode = layer.padding_of_sides, layer.padding_mode
+        self.pad_value = layer.padding_value
+        self.sides_of = layer.padding_of_sides
 
     def product(self, x: Tensor) -> Tensor:
         sides = self.sides_of(x)
         if self.padding_mode != "zeros":  # of values or of their signs is the same
             x, sides = F.pad(x, sides, mode=self.padding_mode), [0] * len(sides)
-        geometry = self.stride, sides, self.dilation, self.groups, self.pad_value
+        geometry = list(self.stride), sides, list(self.dilation), self.groups, self.pad_value
         return self.convolve(x, self.weight, *geometry)
 
 
@@ -163,15 +176,14 @@ class _BakedConvTranspose(_BakedLayer):
     def __init__(self, layer: BinaryConvTranspose) -> None:
         super().__init__(layer)
         self.convolve = binary_conv_transpose[layer.dimensions]
-        self.geometry, self.kernel_size = layer.geometry, layer.kernel_size
-        self.out_channels = layer.out_channels
+        self.geometry = layer.geometry
 
-    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         own = self.geometry
         if output_size is not None:
-            self.geometry = own.giving(output_size, x.shape, self.kernel_size)
+            self.geometry = own.giving(output_size, input.shape, self.kernel_size)
         try:
-            return super().forward(x)
+            return super().forward(input)
         finally:
             self.geometry = own
 
@@ -195,11 +207,11 @@ class _BakedHalf(_Baked):
         super().__init__(layer, layer.filters(weight, layer.groups))
         self.layer = copy.deepcopy(layer).eval()
 
-    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         if isinstance(self.layer, BinaryConvTranspose):
-            with self.layer.giving(output_size, x.shape):
-                return self.product(x)
-        return self.product(x)
+            with self.layer.giving(output_size, input.shape):
+                return self.product(input)
+        return self.product(input)
 
     def product(self, x: Tensor) -> Tensor:
         """Return the product of one real and one binary factor, with scale and bias."""
@@ -234,8 +246,8 @@ class Refused(nn.Module):
         self.obstacle = Obstacle(name, "", expected, found, fix)
         self.layer = copy.deepcopy(layer).eval()
 
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.layer(x)
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        y: Tensor = self.layer(*args, **kwargs)
         return y
 
 

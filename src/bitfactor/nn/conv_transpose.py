@@ -130,10 +130,10 @@ class BinaryConvTranspose(Convolution):
         """Where the taps of each input go."""
         return TransposedGeometry(self.stride, self.padding, self.output_padding, self.groups, self.dilation)
 
-    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """As of `torch.nn.ConvTranspose2d`: with `output_size`, that is the size of the output."""
-        with self.giving(output_size, x.shape):
-            return super().forward(x)
+        with self.giving(output_size, input.shape):
+            return super().forward(input)
 
     @contextmanager
     def giving(self, output_size: Sequence[int] | None, shape: Sequence[int]) -> Iterator[None]:

@@ -266,7 +266,8 @@ class BinaryLayer(nn.Module, ABC):
     def __prepare_scriptable__(self) -> Any:
         raise _no_graph("torch.jit.script")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
+        x = input  # torch's name, for models that call by it
         if isinstance(x, torch.fx.Proxy):  # type: ignore[unreachable]
             raise _no_graph("torch.fx.symbolic_trace")
         W, K = self.real_filters(), None

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as _every
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
 
 from bitfactor.common.errors import InputError
 
@@ -182,7 +183,7 @@ def dead_layers(model: nn.Module, layers: Iterable[str], call: Call, *, training
     outputs: dict[str, list[Tensor]] = {}
     for name in layers:
         hook = partial(_note, signs.setdefault(name, []), outputs.setdefault(name, []))
-        model.get_submodule(name).register_forward_hook(hook)
+        model.get_submodule(name).register_forward_hook(hook, with_kwargs=True)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         call(model)
     sentences = []
@@ -198,9 +199,17 @@ def dead_layers(model: nn.Module, layers: Iterable[str], call: Call, *, training
     return sentences
 
 
-def _note(signs: list[Tensor], outputs: list[Tensor], layer: nn.Module, given: Any, output: Tensor) -> None:
-    last = hasattr(layer, "in_features")
-    signs.append(_constant(given[0] > 0, last))
+def first_tensor(values: object) -> Tensor | None:
+    """Return the first tensor of the arguments of a call."""
+    return next((value for value in tree_leaves(values) if isinstance(value, Tensor)), None)
+
+
+def _note(
+    signs: list[Tensor], outputs: list[Tensor], layer: nn.Module, args: Any, kwargs: Any, output: Tensor
+) -> None:
+    last, x = hasattr(layer, "in_features"), first_tensor((args, kwargs))
+    x = getattr(layer, "sign_input", nn.Identity())(x)
+    signs.append(_constant(x > 0, last))
     outputs.append(_constant(output, last))
 
 

@@ -384,7 +384,14 @@ def conv_transposed(
     b: Builder, x: View, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
 ) -> View:  # fmt: skip
-    """With its taps filled up with zeros, so that all phases are alike."""
+    """With its taps filled up with zeros, so that all phases are alike; of signs, which 0 is not, without."""
+    if bias is None and bool((weight.abs() == 1).all()):
+        sides = _sides(x, weight, stride, padding, output_padding, dilation)
+
+        def of_signs(x: View, kernels: Tensor, near: list[int], far: list[int], spread: list[int]) -> View:
+            return conv_sided(b, x, kernels, None, near, far, groups, 1, spread)
+
+        return _Transposed(b, x, weight, groups, sides, of_signs).result()
     weight = _dilated(weight, numbers(dilation, weight.ndim - 2))
     short = [-k % s for k, s in zip(weight.shape[2:], numbers(stride, weight.ndim - 2), strict=True)]
     weight = torch.nn.functional.pad(weight, [m for count in reversed(short) for m in (0, count)])
