@@ -19,7 +19,7 @@ from bitfactor.format import load as load_file
 from bitfactor.nn import BinaryLayer
 from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS
 from bitfactor.recipes import recipe_named
-from bitfactor.recipes.runs import network_options
+from bitfactor.recipes.runs import network_options, source_of
 from bitfactor.training import TerminatedError
 from bitfactor.training.estimate import between
 
@@ -213,6 +213,16 @@ def test_a_run_starts_from_an_exported_file_and_from_the_zoo(trained, tmp_path, 
     torch.testing.assert_close(new.fc.weight, old.fc.weight)
     (tmp_path / "digits").mkdir()  # the name of a network is no path
     monkeypatch.chdir(tmp_path)
+    torch.manual_seed(1)
+    first = source_of("zoo:digits").network.state_dict()
+    torch.manual_seed(2)
+    again = source_of("zoo:digits").network.state_dict()
+    assert all(torch.equal(value, again[name]) for name, value in first.items())
+    trained.export(tmp_path / "int8.safetensors", real="int8")
+    levels = source_of(tmp_path / "int8.safetensors").network
+    torch.testing.assert_close(levels.fc.weight, old.fc.weight, rtol=0, atol=0.01)
+    reals = source_of(file).network
+    torch.testing.assert_close(levels.conv1.weight, reals.conv1.weight, rtol=0, atol=0.01)
     zoo = bitfactor.train("digits", out=tmp_path / "zoo", start_from="zoo:digits", steps=1)
     assert json.loads((tmp_path / "zoo" / "recipe.json").read_text())["from"] == "zoo:digits"
     assert zoo.model()(torch.zeros(1, 1, 8, 8)).shape == (1, 10)

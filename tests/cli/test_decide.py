@@ -252,6 +252,12 @@ def test_without_all_its_trainings_nothing_is_decided(plan, tmp_path, capfd):
             "equal: expected one of steps, time, found 'clock'",
         ),
         ("[options]", "[options", "expected a plan in TOML"),
+        ("limit = 64", "limit = 64\nwarmup_epochs = 2", "epochs: expected 2 or more in each stage"),
+        (
+            "widths = [16, 16]",
+            "silent_decay = 1e-3",
+            "rows.fast: silent_decay: expected a row that it changes something",
+        ),
     ],
 )
 def test_what_a_plan_cannot_mean_is_one_line_that_says_where(plan, tmp_path, refused, old, new, message):

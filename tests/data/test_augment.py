@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitfactor.data.augment import shift_and_flip
+from bitfactor.data.in_memory import augment
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 12))
@@ -29,3 +30,9 @@ def test_every_shift_and_both_directions_occur():
     image = torch.arange(1, 26, dtype=torch.uint8).view(1, 1, 5, 5).expand(4000, -1, -1, -1)
     moved = shift_and_flip(image, torch.rand(4000, 3, generator=torch.Generator().manual_seed(0)), (0,))
     assert len({image.numpy().tobytes() for image in moved}) == 9 * 9 * 2
+
+
+def test_digits_are_moved_where_they_are():
+    """Drawn on a CPU, as everywhere, and moved on the device of the images."""
+    generator = torch.Generator().manual_seed(0)
+    assert augment(torch.empty(4, 1, 8, 8, device="meta"), generator).device.type == "meta"

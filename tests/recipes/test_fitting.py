@@ -1,6 +1,7 @@
 """A training in so many minutes takes the largest size that leaves enough epochs."""
 
 import json
+import math
 import re
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import pytest
 
 import bitfactor
 from bitfactor.recipes import recipe_named
+from bitfactor.recipes.own import with_options
 from bitfactor.recipes.resnet import sizes_for
 
 TINY = {
@@ -62,6 +64,11 @@ def by_pixels(recipe):
     return recipe.data.size**2 / 4096 * (0.5 if recipe.optimization.precision == "bfloat16" else 1)
 
 
+def most_epochs(seconds, epoch):
+    """Return how many epochs fit, with ten evaluations of a second at most."""
+    return max(n for n in range(1, 1000) if n * epoch + math.ceil(n / math.ceil(n / 10)) <= seconds)
+
+
 @pytest.mark.parametrize(("minutes", "size"), [(1, 64), (3.5, 96), (6, 128), (600, 128)])
 def test_the_largest_size_that_leaves_enough_epochs(minutes, size, photos, tmp_path, seconds_of, capsys):
     seconds_of(by_pixels)
@@ -69,7 +76,8 @@ def test_the_largest_size_that_leaves_enough_epochs(minutes, size, photos, tmp_p
     plan, epoch = recipe.optimization, 10 * by_pixels(recipe)
     assert recipe.data.size == size
     assert (plan.precision, plan.channels_last) == ("bfloat16", True)
-    assert plan.epochs == min(200, int((minutes * 60 * 0.93 - 10) / epoch))
+    assert plan.epochs == min(200, most_epochs(minutes * 60 * 0.93, epoch))
+    assert plan.epochs / plan.eval_interval <= 10
     assert f"size {size}, widths " in said
     assert f"{plan.epochs} epochs" in said
 
@@ -160,6 +168,38 @@ def test_what_cannot_be_meant_is_refused(options, message, photos, tmp_path):
     with pytest.raises(bitfactor.InputError, match=message):
         bitfactor.train("folder-resnet18", out=tmp_path / "run", data=photos, **options)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_time_that_is_said_to_be_enough_is(photos, tmp_path, seconds_of, capsys):
+    seconds_of(lambda recipe: 1.0)
+    with pytest.raises(bitfactor.InputError, match="minutes: expected") as refused:
+        chosen_in(0.1, photos, tmp_path, seconds_of, capsys)
+    enough = float(re.search(r"expected ([\d.]+) or more", str(refused.value))[1])
+    assert chosen_in(enough, photos, tmp_path, seconds_of, capsys)[0].optimization.epochs == 3
+
+
+def test_widths_that_go_with_the_blocks_are_not_changed(photos, tmp_path, seconds_of, capsys):
+    seconds_of(by_pixels)
+    recipe, _ = chosen_in(30, photos, tmp_path, seconds_of, capsys, blocks=(3, 4, 6, 3))
+    assert len(recipe.model.widths) == 4
+
+
+def test_stages_and_warm_up_fit_the_epochs(tmp_path, seconds_of, capsys, photos):
+    seconds_of(lambda recipe: 1.0)
+    options = {"real_weight_epochs": 1, "real_weight_rate": 0.1, "warmup_epochs": 3.0, "epochs": 100}
+    recipe = with_options(recipe_named("digits"), options)
+    bitfactor.train(recipe, out=tmp_path / "run", minutes=1)
+    plan = seconds_of.taken[-1].optimization
+    assert plan.epochs < 6
+    assert plan.real_weight_epochs == 1
+    assert plan.warmup_epochs == 0.5
+
+
+def test_several_processes_go_on_with_what_one_has_chosen(photos, tmp_path, monkeypatch):
+    options = {"out": tmp_path / "run", "data": photos, "size": 16, "batch_size": 4, "progress": False}
+    bitfactor.train("folder-resnet18", epochs=1, **options)
+    monkeypatch.setattr("bitfactor.recipes.fitting.is_torchelastic_launched", lambda: True)
+    assert bitfactor.train("folder-resnet18", minutes=5, **options).history[-1]["epoch"] == 1
 
 
 def test_of_several_processes_none_measures(photos, tmp_path, monkeypatch):

@@ -242,6 +242,24 @@ def test_a_limit_does_not_make_validation_images_those_of_a_test(recipe_of_toy, 
     assert "validation accuracy" in printed.getvalue()
 
 
+def test_a_run_is_not_resumed_with_epochs_of_another_length(recipe_of_toy, toy, tmp_path):
+    recipe = recipe_of_toy(epochs=4, eval_interval=1)
+    with pytest.raises(TerminatedError):
+        train(replace(recipe, data=lambda _: Stopping(toy, 4)), tmp_path, QUIET)
+    before = Run(tmp_path).history()
+
+    class Longer(type(toy)):
+        def identity(self):
+            return {**super().identity(), "fingerprint": "longer"}
+
+        def steps(self, batch_size):
+            return super().steps(batch_size) - 1
+
+    with pytest.raises(InputError, match="expected 3 steps in an epoch, as it began with, found 2"):
+        train(replace(recipe, data=lambda _: Longer()), tmp_path, QUIET, other_data=True)
+    assert Run(tmp_path).history() == before
+
+
 def test_a_run_is_not_resumed_from_other_weights(recipe_of_toy, tmp_path):
     """Of a run from before the source was recorded, nothing is known."""
     weights = recipe_of_toy().model()

@@ -415,6 +415,33 @@ def test_flips_are_part_of_a_checkpoint(recipe_of_toy, tmp_path):
     assert same(whole.load()["model"], broken.load()["model"])
 
 
+def test_flips_begin_anew_where_weights_turn_binary(stepper_of, toy):
+    """While weights are real their signs say nothing: none counts as a flip, and none is frozen for it."""
+    options = {"binarization": Binarization(latent="none"), "real_weight_epochs": 1, "freeze_flips": 5e-4}
+    stepper = stepper_of(epochs=2, learning_rate=1e-9, **options)
+    first = stepper.flips[0].weight
+    with torch.no_grad():
+        first.neg_()
+    stepper.loss_of(*toy.images(0, 16), stepper.steps)
+    stepper.update()
+    assert not any(flips.frozen.any() for flips in stepper.flips)
+    assert torch.equal(stepper.flips[0].sign, first > 0)
+
+
+@pytest.mark.parametrize("off", [{"real": True}, {"binarization": Binarization(weights=False)}])
+def test_without_binary_weights_there_is_one_stage(off, stepper_of):
+    stepper = stepper_of(epochs=4, real_weight_epochs=2, **off)
+    rates = [stepper.learning_rate(step * stepper.steps) for step in range(4)]
+    assert rates == sorted(rates, reverse=True)
+    assert len({*rates}) == 4
+
+
+def test_a_merge_is_within_the_epochs_that_so_many_steps_take(stepper_of):
+    assert stepper_of(epochs=2, steps=15, merge_epoch=4).plan.epochs == 5
+    with pytest.raises(InputError, match="--merge-epoch: expected fewer than 5, found 5"):
+        stepper_of(epochs=2, steps=15, merge_epoch=5)
+
+
 @pytest.mark.parametrize(
     ("binarization", "found"),
     [

@@ -320,5 +320,5 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
     angle, scale = torch.deg2rad(angle * _ANGLE), 1 + scale * _SCALE
     cos, sin = angle.cos() * scale, angle.sin() * scale
     matrix = torch.stack([cos, -sin, dx * _SHIFT, sin, cos, dy * _SHIFT], 1).view(n, 2, 3)
-    grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
+    grid = F.affine_grid(matrix.to(images.device), list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)

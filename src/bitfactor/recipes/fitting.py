@@ -26,6 +26,7 @@ _EVALUATIONS = 10
 _USED = 0.93  # of the time: the rest is for starting, checkpoints and steps slower than those measured
 _MEASURED = 4.0  # seconds of steps for each size
 _TYPES = ("float32", "bfloat16")
+_TOGETHER = {"blocks", "widths"}  # of one length
 
 Measure = Callable[[Recipe], Trial]
 
@@ -56,16 +57,21 @@ class _Fit:
         return cls(options, trial.seconds * trial.steps, trial.evaluation)
 
     def epochs(self, minutes: float) -> int:
-        left = 60 * minutes * _USED - _EVALUATIONS * self.evaluation
-        return min(_MOST, int(left / self.epoch))
+        return max((n for n in range(_MOST + 1) if self.minutes(n) <= minutes), default=0)
 
     def minutes(self, epochs: int) -> float:
-        return (epochs * self.epoch + min(epochs, _EVALUATIONS) * self.evaluation) / _USED / 60
+        evaluations = -(-epochs // _interval(epochs))
+        return (epochs * self.epoch + evaluations * self.evaluation) / _USED / 60
 
     def __str__(self) -> str:
         told = [(name, self.options[name]) for name in ("size", "widths", "teacher") if name in self.options]
         words = (f"{name} {' '.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in told)
         return ", ".join(words) or "the recipe's network"
+
+
+def _interval(epochs: int) -> int:
+    """Return the epochs between evaluations, of which there are ten at most."""
+    return max(1, -(-epochs // _EVALUATIONS))
 
 
 def fitted(
@@ -87,13 +93,13 @@ def fitted(
     InputError
         If the time is too short for a few epochs of the smallest size, or there are several processes.
     """
+    if Run(out).checkpoint.exists():
+        return _as_begun(recipe, recipe_of(Run(out)), named)
     if is_torchelastic_launched():
         fix = "name --epochs instead"
         raise InputError(
             "minutes", expected="one process, which measures", found="those of torchrun", fix=fix
         )
-    if Run(out).checkpoint.exists():
-        return _as_begun(recipe, recipe_of(Run(out)), named)
 
     def measure(one: Recipe) -> Trial:
         return dry_run(one, data=data, teacher=teacher_of(one), device=device, seconds=_MEASURED)
@@ -103,9 +109,10 @@ def fitted(
     epochs = chosen.epochs(minutes)
     if epochs < _LEAST:
         raise TooShortError(chosen, minutes)
-    plan, interval = recipe.optimization, max(1, epochs // _EVALUATIONS)
-    first = epochs * plan.real_weight_epochs // plan.epochs
-    along = {"eval_interval": interval, "real_weight_epochs": first}
+    plan = recipe.optimization
+    first = max(1, epochs * plan.real_weight_epochs // plan.epochs) if plan.real_weight_epochs else 0
+    warm = min(plan.warmup_epochs, min(first or epochs, epochs - first) / 2)
+    along = {"eval_interval": _interval(epochs), "real_weight_epochs": first, "warmup_epochs": warm}
     more = "" if larger is None else f"; {larger} from {duration(larger.minutes(ENOUGH) / 60)} on"
     console.print(
         f"{recipe.name}: {chosen}, {epochs} epochs of {duration(chosen.epoch / 3600)}{more}", soft_wrap=True
@@ -163,7 +170,8 @@ def _distinct(
     recipe: Recipe, sizes: Collection[Mapping[str, Any]], named: Collection[str]
 ) -> list[dict[str, Any]]:
     """Return the sizes without the options that are named, each once; without sizes, one of no options."""
-    free = ({name: value for name, value in size.items() if name not in named} for size in sizes)
+    kept = {*named, *(_TOGETHER if _TOGETHER & {*named} else ())}
+    free = ({name: value for name, value in size.items() if name not in kept} for size in sizes)
     return [*{repr(size): size for size in free}.values()] or [{}]
 
 

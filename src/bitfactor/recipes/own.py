@@ -11,13 +11,13 @@ from typing import Any, get_type_hints
 import torch
 from torch import Tensor, nn
 
-from bitfactor.binarization.binarization import BY_LAYER, as_plain
+from bitfactor.binarization.binarization import BY_LAYER, Binarization, as_plain
 from bitfactor.common.checks import checked, expect
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.common.files import digest, run_again, run_file
 from bitfactor.data import DataSet
 from bitfactor.nn.model import Example
-from bitfactor.training import Classification, Recipe
+from bitfactor.training import Classification, Recipe, without_effect
 
 
 def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
@@ -33,10 +33,17 @@ def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
         value = tuple(value) if isinstance(value, list) else value
         expect(name, value, annotation)
         chosen.setdefault(part, {})[name] = value
+    if binary := chosen.get("binarization"):
+        both = {**vars(recipe.binarization), **binary}
+        idle = without_effect(both["latent"], both["scale"]).keys() & _OF_ONE_KIND - binary.keys()
+        binary |= {name: getattr(Binarization, name) for name in idle}  # the recipe's own give way
     changed = {
         part: replace(getattr(recipe, part), **values) for part, values in chosen.items() if part != "recipe"
     }
     return replace(recipe, **changed, **chosen.get("recipe", {}))
+
+
+_OF_ONE_KIND = {"rank", "detach_alpha", "alpha_start"}  # of latents or scales, which refuse them otherwise
 
 
 def option_values(recipe: Recipe) -> dict[str, Any]:

@@ -107,13 +107,16 @@ def source_of(place: _Path) -> Source:
     if not file.is_file():
         return Source(load(place), Run(file).interface().labels, called)
     stored = load_file(file)
-    network = recipe_of_file(stored, file).model()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = recipe_of_file(stored, file).model()
     held = {(node.name, role): array for node in stored.graph.nodes for role, array in node.tensors.items()}
     for name, value in network.state_dict().items():
         layer, _, role = name.rpartition(".")
         found = held.get((layer, "slope"), held.get((layer, role)))  # the one weight of a PReLU is its slope
         if found is not None:
-            scale = held.get((f"{layer}.alpha", "alpha"), value.abs().mean().numpy())
+            drawn = value.abs().mean().numpy()
+            scale = held.get((layer, "step"), held.get((f"{layer}.alpha", "alpha"), drawn))
             value.copy_(torch.from_numpy(_as_in_torch(found, scale, value.shape)))
     return Source(network, tuple(stored.labels), called)
 
@@ -121,7 +124,9 @@ def source_of(place: _Path) -> Source:
 def _as_in_torch(stored: NDArray[Any], scale: NDArray[Any], shape: Sequence[int]) -> NDArray[np.float32]:
     """Return a tensor of a file, (O, kh, kw, C) or (O, kh, kw, words), as torch has it: (O, C, kh, kw)."""
     if stored.dtype == np.uint64:
-        stored = unpack_signs(stored, shape[1]) * scale.reshape(-1, *(1,) * (len(shape) - 1))
+        stored = unpack_signs(stored, shape[1])
+    if stored.dtype == np.int8:
+        stored = stored * scale.reshape(-1, *(1,) * (len(shape) - 1))
     return np.ascontiguousarray(np.moveaxis(stored, -1, min(1, stored.ndim - 1)), np.float32)
 
 
@@ -336,7 +341,7 @@ def progress_of(run: Run, recipe: Recipe, *, best: bool = False) -> dict[str, st
         "epoch": str(last.get("epoch", 0)),
         "epochs": str(recipe.optimization.epochs),
     }
-    first = recipe.optimization.real_weight_epochs
+    first = recipe.first_stage
     if headline in last and last["step"] == state["step"] and last["epoch"] > first:  # of these signs
         images = f" of {without_place(data['evaluated'])}" if data.get("evaluated") else ""
         found["metric"] = f"{headline} {last[headline]:.2%}{images}"

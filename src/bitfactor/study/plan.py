@@ -172,6 +172,7 @@ def _expect_sound(plan: Plan, path: Path) -> None:
         of_row = {**homes, **dict.fromkeys(row, f"rows.{name}")}
         for more in (*tried, plan.search.length, plan.test.length):
             _try(plan, {**plan.options, **plan.fixed(name), **more}, path, of_row)
+            _expect_warm_up(plan, name, more, path)
         for option in row:
             if option not in _ROW and option not in plan.meant(name, row):
                 raise _without_effect(f"{path}: rows.{name}: {option}", [name])
@@ -238,6 +239,18 @@ def _try(plan: Plan, options: Mapping[str, Any], path: Path, homes: Mapping[str,
         name = str(error).partition(": expected ")[0].removeprefix("--").replace("-", "_")
         where = f"{path}: {homes[name]}: {name}" if name in homes else f"{path}: {name}"
         raise InputError(where, expected=error.expected, found=error.found, fix=error.fix) from error
+
+
+def _expect_warm_up(plan: Plan, row: str, length: Mapping[str, Any], path: Path) -> None:
+    """Raise InputError where a stage of so many epochs is shorter than its warm-up."""
+    if "epochs" not in length:
+        return
+    recipe = with_options(plan.base, {**plan.options, **plan.fixed(row), **length})
+    warm, first = recipe.optimization.warmup_epochs, recipe.first_stage
+    for stage in (first, recipe.optimization.epochs - first):
+        where, expected = f"{path}: epochs", f"{warm:g} or more in each stage, as its warm-up takes"
+        fits, fix = stage <= 0 or stage >= warm, "train longer, or lower warmup_epochs"
+        expect_that(fits, where, expected=expected, found=stage, fix=fix)
 
 
 def _without_effect(where: str, rows: Collection[str]) -> InputError:

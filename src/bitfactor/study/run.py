@@ -219,7 +219,10 @@ class StudyPlan:
 
     def recipe_of(self, cell: Cell) -> Recipe:
         """Return the recipe of a cell, without what a training like it refuses."""
-        off = dict.fromkeys(cell.refused & {"merge_epoch", "diagnose", "real_weight_epochs"}, 0)
+        off: dict[str, Any] = dict.fromkeys(
+            cell.refused & {"merge_epoch", "diagnose", "real_weight_epochs"}, 0
+        )
+        off |= dict.fromkeys(cell.refused & {"real_weight_rate", "real_weight_decay"})
         meant = {name: value for name, value in self.fixed.items() if name not in cell.refused}
         row = {"seed": cell.seed, "real": cell.real or self.recipe.real}
         return with_options(self.recipe, {**off, **meant, **row, **cell.axes, **cell.chosen})
@@ -353,6 +356,8 @@ def _expect_search(recipe: Recipe, choices: Choices | None) -> None:
     plan, holdout = recipe.optimization, getattr(recipe.data, "holdout", "validation")
     if choices or holdout != "validation":
         found = "settings of a search that is over" if choices else f"--holdout {holdout}"
+    elif plan.steps is not None:
+        found = f"--steps {plan.steps}, which does not tell the epochs"
     elif plan.eval_interval * 3 > plan.epochs:
         found = f"--eval-interval {plan.eval_interval} in {plan.epochs} epochs"
     else:
@@ -361,7 +366,7 @@ def _expect_search(recipe: Recipe, choices: Choices | None) -> None:
         "--halving",
         expected="a search on validation images, evaluated three times or more in each training",
         found=found,
-        fix="leave it out, or change --holdout, --eval-interval",
+        fix="leave it out, or change --holdout, --eval-interval, --steps to --epochs",
     )
 
 

@@ -9,9 +9,8 @@ from bitfactor.common.errors import InputError
 from bitfactor.decompositions import Dense
 from bitfactor.nn import BinaryLayer, binary_layers
 from bitfactor.training.optimization import Optimization
-from bitfactor.training.recipe import Recipe
+from bitfactor.training.recipe import OF_FLIPS, Recipe
 
-OPTIONS = ("gradient_floor", "silent_decay", "freeze_flips")
 _MEMORY = 0.999  # of the average over steps
 _SILENT = 1e-4  # flips a step, below which a weight is silent: both as in OvSW's code
 
@@ -83,7 +82,7 @@ class Flips:
 def flips_of(network: nn.Module, recipe: Recipe) -> list[Flips]:
     """Return one for each binary layer where the recipe asks for it; InputError where it has no effect."""
     plan = recipe.optimization
-    asked = [name for name in OPTIONS if getattr(plan, name)]
+    asked = [name for name in OF_FLIPS if getattr(plan, name)]
     if not asked:
         return []
     chosen = recipe.binarization

@@ -210,7 +210,7 @@ class _Loop:
         for note in self.stepper.notes:
             console.print(f"{self.recipe.name}: {note}", soft_wrap=True)
         self.flips: FlipRatio | None = None
-        first = self.stepper.first_stage
+        first = self.recipe.first_stage
         for stage in (first, self.plan.epochs - first):
             if 0 < stage == self.plan.warmup_epochs:
                 console.print(
@@ -362,7 +362,7 @@ class _Loop:
         if not self.fabric.is_global_zero:
             return
         self.run.write_history(self.rows, self.movement, self.within)
-        first = self.stepper.first_stage
+        first = self.recipe.first_stage
         compared = [row.get(self.recipe.task.headline, -math.inf) for row in self.rows[first:]]
         *before, last = compared or [-math.inf]
         if self._between_epochs and last > max(before, default=-math.inf):
@@ -376,6 +376,13 @@ class _Loop:
         for flips, state in zip(stepper.flips, saved.get("flips", ()), strict=True):
             flips.load(state)
         self.step, self.loss, self.rows = saved["step"], saved["loss"], saved["rows"]
+        if self.rows and self.rows[0]["step"] not in (stepper.steps, self.total):
+            raise InputError(
+                str(self.run.path),
+                expected=f"{self.rows[0]['step']} steps in an epoch, as it began with",
+                found=f"{stepper.steps}, as these images give",
+                fix=f"train in another directory, with --from {self.run.path}",
+            )
         self.movement = saved.get("movement", [])
         self.within, self.recent = saved.get("within", []), saved.get("recent", 0.0)
         self._spent = saved.get("spent", 0.0)

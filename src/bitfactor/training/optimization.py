@@ -168,8 +168,8 @@ class Optimization:
         for name in ("real_weight_rate", "real_weight_decay"):
             fits = getattr(self, name) is None or self.real_weight_epochs > 0
             self._expect(name, fits, "a first stage, --real-weight-epochs")
-        self._expect("real_weight_epochs", self.real_weight_epochs < self.epochs, f"fewer than {self.epochs}")
-        self._expect("merge_epoch", self.merge_epoch < self.epochs, f"fewer than {self.epochs}")
+        if self.steps is None:
+            self.expect_stages()
         rate = min(self.learning_rate, self.real_weight_rate or self.learning_rate)
         self._expect("min_lr", self.min_lr <= rate, f"at most the learning rate {rate:g}")
         if self.schedule == "step":
@@ -184,6 +184,11 @@ class Optimization:
         self._expect(
             "feature_layers", not self.feature_layers or self.feature_weight > 0, "a --feature-weight"
         )
+
+    def expect_stages(self) -> None:
+        """Raise InputError unless each stage has epochs; of a number of steps, the data say how many."""
+        for name in ("real_weight_epochs", "merge_epoch"):
+            self._expect(name, getattr(self, name) < self.epochs, f"fewer than {self.epochs}")
 
     def _expect(self, name: str, fits: bool, expected: str) -> None:
         expect_that(fits, f"--{name.replace('_', '-')}", expected=expected, found=getattr(self, name))

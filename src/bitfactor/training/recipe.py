@@ -92,12 +92,18 @@ class Recipe:
         binary = {"activations": chosen.activations, "weights": chosen.weights}
         return without_effect(chosen.latent, chosen.scale, real=self.real, **binary)
 
+    @property
+    def first_stage(self) -> int:
+        """Epochs in which only activations are binary, before those in which weights are too."""
+        return self.optimization.real_weight_epochs if self.binarization.weights and not self.real else 0
+
     def adapted(self, data: DataSet) -> "Recipe":
         """Return this recipe as it fits its data."""
         return self if self.adapt is None else self.adapt(self, data)
 
 
 _FIRST_STAGE = "real_weight_epochs", "real_weight_rate", "real_weight_decay"
+OF_FLIPS = "gradient_floor", "silent_decay", "freeze_flips"
 
 
 @checked
@@ -114,14 +120,14 @@ def without_effect(
     if real:
         names = [field.name for field in fields(Binarization)]
         names += ["factor_rate", "latent_rate", "alpha_rate"]
-        names += ["merge_epoch", "diagnose", "gradient_floor", "silent_decay", "freeze_flips"]
-        return dict.fromkeys([*names, *_FIRST_STAGE], "a binary network")
+        names += ["merge_epoch", "diagnose"]
+        return dict.fromkeys([*names, *OF_FLIPS, *_FIRST_STAGE], "a binary network")
     latents, scales = every("latent", latent), every("scale", scale)
     found = {} if "holistic" in latents else {"groups": "the latent holistic"}
     if not activations:
         found["activation_estimator"] = "binary activations"
     if not weights:
-        found |= dict.fromkeys(["weight_estimator", *_FIRST_STAGE], "binary weights")
+        found |= dict.fromkeys(["weight_estimator", *_FIRST_STAGE, *OF_FLIPS], "binary weights")
     takes = {name for one in latents for name in class_of(one).takes}
     found |= {name: "a latent with factors" for name in WITH_FACTORS if name not in takes}
     if "orthogonality" not in takes:
@@ -132,6 +138,8 @@ def without_effect(
         found |= dict.fromkeys(["alpha_start", "alpha_rate"], "a learned scale")
     if {*latents} == {"none"}:
         found["merge_epoch"] = "a decomposition to merge"
+    else:
+        found |= dict.fromkeys(OF_FLIPS, "the latent none")
     return found
 
 

@@ -272,14 +272,9 @@ class Stepper:
                 for buffer in model.buffers():
                     torch.distributed.broadcast(buffer, 0)
 
-    @property
-    def first_stage(self) -> int:
-        """Epochs in which only activations are binary."""
-        return 0 if self.recipe.real else self.plan.real_weight_epochs
-
     def learning_rate(self, step: int) -> float:
         """Return the rate of a step; each stage has its own schedule."""
-        epoch, first = step / self.steps, self.first_stage
+        epoch, first = step / self.steps, self.recipe.first_stage
         if epoch < first:
             return learning_rate(self.plan, epoch, first, self.plan.real_weight_rate)
         return learning_rate(self.plan, epoch - first, self.total / self.steps - first)
@@ -331,17 +326,20 @@ class Stepper:
                     module.eval()
         anneal_(self.network, step / self.total)
         self.set_stage(step)
+        first = self.recipe.first_stage * self.steps
+        if step == first > 0:  # what signs did while no sign was taken tells nothing
+            self.flips = flips_of(self.network, self.recipe)
         staged = self.plan.real_weight_decay
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(step) * group["rate"]
             if staged is not None and group["name"] in self.plan.decayed:
-                is_first = step < self.first_stage * self.steps
+                is_first = step < first
                 group["weight_decay"] = staged if is_first else self.plan.weight_decay
         self._optimizer.zero_grad()
 
     def set_stage(self, step: int) -> None:
         """Keep weights real in the epochs of the first stage."""
-        binary = self.recipe.binarization.weights and step >= self.plan.real_weight_epochs * self.steps
+        binary = self.recipe.binarization.weights and step >= self.recipe.first_stage * self.steps
         for model in self._copies():
             for layer in model.modules():
                 if isinstance(layer, BinaryLayer):
@@ -443,7 +441,8 @@ class Stepper:
         labels, expected = plan.teacher is None or plan.teacher_weight < 1, "0 with --teacher-weight 1"
         fits = labels or not plan.label_smoothing
         expect_that(fits, "--label-smoothing", expected=expected, found=plan.label_smoothing, fix=out)
-        first = self.first_stage
+        plan.expect_stages()
+        first = recipe.first_stage
         for stage in (first, self.total / self.steps - first):
             fits = stage <= 0 or stage >= plan.warmup_epochs
             expected = f"at most the {stage:g} epochs of {'each stage' if first else 'the training'}"
