@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import bitfactor
-from bitfactor.api.convert import convert
+from bitfactor.api.convert import _known, convert
 from bitfactor.common.errors import InputError
 from bitfactor.models.reactnet import MobileBlock, Stem
 from bitfactor.targets.onnx import export_onnx
@@ -385,3 +385,10 @@ def test_the_command(own, tmp_path, capsys):
     assert main(["convert", str(tmp_path / "net.onnx"), "-o", str(tmp_path / "net.safetensors")]) == 0
     assert "3 layers binary" in capsys.readouterr().out
     assert main(["convert", str(own), "-o", str(tmp_path / "net.safetensors")]) == 2
+
+
+@pytest.mark.parametrize(
+    "words", [{"labels": "5"}, {"labels": '"cat"'}, {"input_spec": '"RGB"'}, {"skeleton": "[[1, 2]]"}]
+)
+def test_words_of_another_program_under_our_names_are_left_out(words):
+    assert _known({"provenance": "{}", **words}) == {}

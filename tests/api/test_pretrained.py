@@ -1,5 +1,6 @@
 """Networks are written for others, and read again: from a directory, and from a stand-in for the Hub."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -180,3 +181,29 @@ def test_without_huggingface_hub_a_path_that_is_wrong_is_still_told(monkeypatch)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(InputError, match="neither, without huggingface_hub; check the path"):
         bitfactor.Session("owner/typo")
+
+
+def test_a_run_of_a_network_of_ones_own_comes_back_into_it(run, shared, tmp_path):
+    (tmp_path / "my.py").write_text(OWN)
+    out = {"out": tmp_path / "own", "epochs": 1, "limit": 128, "batch_size": 64}
+    trained = bitfactor.train("digits", model=f"{tmp_path / 'my.py'}:Net", **out)
+    place = bitfactor.save_pretrained(trained, tmp_path / "shared_own").path
+    with pytest.raises(InputError, match="expected the float model") as refused:
+        bitfactor.from_pretrained(place)
+    assert "config.json" not in str(refused.value)
+    spec = importlib.util.spec_from_file_location("my", tmp_path / "my.py")
+    my = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(my)
+    assert same(bitfactor.from_pretrained(place, my.Net()), trained.model())
+    with pytest.raises(InputError, match="expected no model, as its recipe makes it, found Net"):
+        bitfactor.from_pretrained(shared, my.Net())
+
+
+OWN = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        layers = [nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, padding=1)]
+        super().__init__(*layers, nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(512, 10))
+"""

@@ -329,3 +329,11 @@ def test_a_test_set_without_class_directories_is_not_passed_over(folder):
     shutil.rmtree(folder / "val" / "dog")
     with pytest.raises(InputError, match=r"images of the classes in .*, found none"):
         load(folder)
+
+
+def test_a_class_called_train_does_not_hide_the_others(tmp_path, jpeg):
+    for name in ("train/steam", "train/diesel", "car/small", "bus/city"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "a.jpg").write_bytes(jpeg(0))
+    with pytest.raises(InputError, match="found train, which holds directories, beside bus, car"):
+        load(tmp_path)

@@ -15,7 +15,15 @@ from bitfactor.data import ImageFolder
 from bitfactor.data.augment import input_spec
 from bitfactor.data.readers.check import check_data, images_in
 from bitfactor.data.readers.evaluation_set import Wanted
-from bitfactor.pose.images import MOST_PIXELS, decode_about, decode_image, prepare, stated_size
+from bitfactor.pose.images import (
+    MOST_PIXELS,
+    decode_about,
+    decode_image,
+    exif_orientation,
+    prepare,
+    shrunk,
+    stated_size,
+)
 from bitfactor.runtime.prediction import pixels_of
 
 SPEC = input_spec(32, "paper")
@@ -214,3 +222,18 @@ def test_a_png_whose_chunk_says_that_it_is_gigabytes(length):
 def test_a_png_with_something_behind_it():
     data = encoded(Image.fromarray(WHOLE), "png")
     np.testing.assert_array_equal(decode_image(data + b"more", 3, "a file"), WHOLE)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("turn", [1, 3, 6, 8])
+def test_the_turn_that_exif_tells_is_known_of_each_kind(kind, turn):
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    data = encoded(Image.fromarray(WHOLE), kind, exif=exif)
+    assert exif_orientation(data) == turn
+    assert exif_orientation(data[:40]) in (1, turn)  # cut off
+
+
+def test_an_image_one_pixel_wide_is_shrunk():
+    assert shrunk(np.zeros((200, 1, 3), np.uint8), 108).shape == (108, 1, 3)
+    assert shrunk(np.zeros((1, 200, 3), np.uint8), 108).shape == (1, 108, 3)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bitfactor.api.predict import sources_of, targets_of
 from bitfactor.common.errors import InputError
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
@@ -64,3 +65,18 @@ def test_several_forms_at_once_and_bytes_of_no_image(session, pixels, tmp_path):
     assert found[0].image == f"{len(data)} bytes"
     with pytest.raises(InputError, match=r"5 bytes: expected an image .* found data that cannot be decoded"):
         session.predict(b"no im")
+
+
+def test_no_samples_give_no_outputs_by_the_reference():
+    for precision in ("highest", "integer"):
+        session = Session(file_of("digits"), isa="reference", precision=precision)
+        assert session(np.zeros((0, 1, 8, 8), np.float32)).shape == (0, 10)
+
+
+def test_names_of_images_are_known_without_the_machines_list(tmp_path, monkeypatch):
+    monkeypatch.setattr("mimetypes.guess_type", lambda name: (None, None))
+    assert targets_of([tmp_path / "a.png"], tmp_path / "out.webp") == [tmp_path / "out.webp"]
+    (tmp_path / "in").mkdir()
+    for name in ("a.ppm", "b.png", "c.txt"):
+        (tmp_path / "in" / name).touch()
+    assert [one.name for one in sources_of([tmp_path / "in"])] == ["a.ppm", "b.png"]

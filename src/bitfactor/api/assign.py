@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -157,7 +158,7 @@ def assign(
         chosen = [order[:count] for count in counts]
         models = [mixed(binary) for binary in chosen]
         sessions = [timed(one) for one in models]
-        x = given[0][0][:1].numpy()
+        x = given[0][0][:1].detach().numpy()
         turns = {str(i): partial(session, x) for i, (session, _) in enumerate(sessions)}
         mixes = []
         rows = zip(chosen, models, sessions, interleaved(turns, runs), strict=True)
@@ -191,7 +192,8 @@ def _follow(model: nn.Module, inputs: Sequence[Tensor]) -> None:
         norm.momentum = None  # the mean over all batches
         norm.train()
     for x in inputs:
-        model(x)
+        with suppress(ValueError) if len(x) == 1 else nullcontext():  # which a BatchNorm of features refuses
+            model(x)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
 

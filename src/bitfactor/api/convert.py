@@ -147,8 +147,9 @@ def _model(reading: "Reading", source: str) -> ModelFile:
 
 
 def _known(metadata: Mapping[str, str]) -> dict[str, Any]:
-    names = ("labels", "input_spec", "skeleton", "provenance")
+    kinds = {"labels": list, "input_spec": dict, "skeleton": dict, "provenance": dict}
     try:
-        return {name: json.loads(metadata[name]) for name in names if name in metadata}
+        known = {name: json.loads(metadata[name]) for name in kinds if name in metadata}
     except ValueError:  # another program's words under these names
         return {}
+    return known if all(isinstance(value, kinds[name]) for name, value in known.items()) else {}

@@ -36,7 +36,7 @@ class Network:
     """What is at `path`; `outputs` takes inputs (N, C, H, W) to what the network says of them.
 
     `recipe` names what it was trained by, and `full_recipe()` returns that, with its settings, in torch.
-    `holdout` and `trained_with` are of that training.
+    `holdout` and `trained_with` are of that training; `keypoints` are the names of those that it finds.
     """
 
     path: Path
@@ -48,6 +48,7 @@ class Network:
     full_recipe: "Callable[[], Recipe]"
     holdout: Holdout
     trained_with: Identity | None
+    keypoints: tuple[str, ...] = ()
 
     def directory(self, data: str | os.PathLike[str] | None) -> Path | None:
         """Return the directory of the data: the one that is named, or else the one that the run remembers."""
@@ -121,6 +122,7 @@ def _of_run(path: Path, best: bool, device: str) -> Network:
         lambda: recipe,
         holdout_in(recipe.settings()),
         remembered(path),
+        interface.skeleton.keypoints if interface.skeleton else (),
     )
 
 
@@ -143,6 +145,7 @@ def _of_file(path: Path, precision: Precision) -> Network:
         full_recipe,
         holdout_in(settings),
         identity_in(model.provenance, path),
+        model.skeleton.keypoints if model.skeleton else (),
     )
 
 

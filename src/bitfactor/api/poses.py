@@ -84,6 +84,10 @@ def instances_of(
             found=type(found).__name__,
             fix="evaluate a network whose data set is a PoseData",
         )
+    ours, theirs = network.keypoints, found.skeleton.keypoints
+    if ours and {*ours} == {*theirs} and ours != theirs:
+        expected, fix = "keypoints in the order of the data's", "order those of the data as the network's"
+        raise InputError(network.path, expected=expected, found=", ".join(ours), fix=fix)
     task = recipe.adapted(found).task
     assert isinstance(task, PoseEstimation)
     notes = other_images(network, identity_of(found, directory)["fingerprint"])

@@ -26,6 +26,7 @@ from bitfactor.runtime.zoo import locate
 os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
 
 IMAGES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff"))
+_READABLE = frozenset((".ppm", ".pgm", ".gif"))  # and not written
 VIDEOS = frozenset((".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg"))
 _WRITABLE_VIDEOS = frozenset((".mp4", ".avi"))
 
@@ -57,7 +58,7 @@ def sources_of(images: Sequence[Any]) -> list[Any]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    known = IMAGES | VIDEOS
+    known = IMAGES | _READABLE | VIDEOS
     sources = sorted(p for p in folder.rglob("*") if p.suffix.lower() in known and _is_shown(p, folder))
     if not sources:
         raise InputError(
@@ -81,7 +82,8 @@ def targets_of(sources: Sequence[Any], output: Path) -> list[Path]:
     each keeps its name, with another ending where that kind of file is not written.
     """
     meant = mimetypes.guess_type(output.name)[0] or ""
-    if meant.startswith(("image/", "video/")) and not output.is_dir():
+    is_file = meant.startswith(("image/", "video/")) or output.suffix.lower() in IMAGES | VIDEOS
+    if is_file and not output.is_dir():
         targets = [_single(sources, output)]
     else:
         targets = [output / _name(source, i) for i, source in enumerate(sources)]

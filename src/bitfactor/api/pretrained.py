@@ -7,7 +7,7 @@ The file model.safetensors holds its parameters, factors included, to train on. 
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -183,6 +183,8 @@ def from_pretrained(place: _Path, model: nn.Module | None = None) -> nn.Module:
         config = json.loads(config_file.read_text())
         expected = config["sha256"][WEIGHTS]
         made = _made(config, model, place)
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         wanted = "the config.json that bitfactor.save_pretrained writes"
         raise InputError(config_file, expected=wanted, found=repr(error), fix="write it again") from error
@@ -210,7 +212,15 @@ def _made(config: dict[str, Any], model: nn.Module | None, place: _Path) -> nn.M
             options = {**call, "binarization": Binarization(**call["binarization"])}
             binarize_(model, **options)
         return model
-    if settings is None or "spec" in settings["model"]:
+    own = settings is not None and "spec" in settings["model"]
+    if model is not None and settings is not None:
+        if not own:
+            found, fix = type(model).__name__, "leave it out"
+            raise InputError(place, expected="no model, as its recipe makes it", found=found, fix=fix)
+        recipe = recipe_of_settings({**settings, "model": {}}, place)
+        network = build(replace(recipe, model=lambda: model))
+        return merge_(network) if config["merged"] else network
+    if settings is None or own:
         architecture = config["architecture"] if settings is None else settings["model"]["spec"]
         fix = "build it, and pass it: from_pretrained(place, model)"
         raise InputError(place, expected=f"the float model {architecture}", found="none", fix=fix)

@@ -160,6 +160,8 @@ def run(graph: Graph, *xs: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
 
     Each of xs is (N, *shape of the input); an output float32, int32 or, for signs, int8.
     """
+    if xs and not len(xs[0]):  # numpy cannot tell what -1 stands for
+        return tuple(y[:0] for y in run(graph, *(np.zeros((1, *x.shape[1:]), x.dtype) for x in xs)))
     values: dict[str, NDArray[Any]] = {value.name: x for value, x in zip(graph.inputs, xs, strict=True)}
     for node in graph.nodes:
         inputs = (values[name] for name in node.inputs)

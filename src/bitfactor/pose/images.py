@@ -104,13 +104,43 @@ def jpeg_frame(data: bytes) -> tuple[int, int, int] | None:
 
 
 def exif_orientation(data: bytes) -> int:
-    """Return the orientation, 1 to 8, that EXIF tells at the start of an image file; 1 if it tells none."""
-    start = data.find(b"Exif\0\0") + 6
+    """Return the orientation, 1 to 8, that EXIF tells of an image file; 1 if it tells none."""
     try:
-        turn = tiff_value(data, start, _TURN) if start > 5 else 1
+        start = _start_of_exif(data)
+        turn = 1 if start is None else tiff_value(data, start, _TURN)
     except struct.error:  # cut off
         return 1
     return turn if 1 <= turn <= 8 else 1
+
+
+_EXIF = b"Exif\0\0"
+
+
+def _start_of_exif(data: bytes) -> int | None:
+    """Return where the TIFF of EXIF begins.
+
+    A PNG or WebP has it in a chunk, a TIFF is it, and a JPEG has it behind a name.
+    """
+    if data[:2] in _TIFF_ORDER:
+        return 0
+    if data.startswith(_PNG):
+        start = _chunk(data, len(_PNG), b"eXIf", ">I4s", around=12, even=False)
+    elif data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        start = _chunk(data, 12, b"EXIF", "<4sI", around=8, even=True)
+    else:
+        at = data.find(_EXIF)
+        return at + len(_EXIF) if at >= 0 else None
+    return start + len(_EXIF) if start is not None and data.startswith(_EXIF, start) else start
+
+
+def _chunk(data: bytes, at: int, wanted: bytes, head: str, *, around: int, even: bool) -> int | None:
+    """Return where the content of the first such chunk begins; `around` are the bytes beside a content."""
+    while at + 8 <= len(data):
+        length, kind = sorted(struct.unpack_from(head, data, at), key=lambda one: isinstance(one, bytes))
+        if kind == wanted:
+            return at + 8
+        at += around + length + (length % 2 if even else 0)
+    return None
 
 
 def tiff_value(data: bytes, start: int, wanted: int) -> int:
@@ -211,8 +241,8 @@ def shrunk(image: NDArray[np.uint8], pixels: int) -> NDArray[np.uint8]:
     factor = (pixels / (height * width)) ** 0.5
     if factor >= 1:
         return image
-    size = max(int(height * factor), 1), max(int(width * factor), 1)
-    size = min(size[0], pixels // size[1]), min(size[1], pixels // size[0])  # of an image one pixel wide
+    height = min(max(int(height * factor), 1), pixels)
+    size = height, min(max(int(width * factor), 1), pixels // height)  # fewer of an image one pixel wide
     return _middle(image, size, size, image.shape[2])
 
 

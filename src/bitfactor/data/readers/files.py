@@ -288,7 +288,20 @@ def parts(directory: Path) -> tuple[Path, Path | None]:
     found = parts_in(directory)
     if "train" not in found or not has_directories(found["train"]):
         return directory, None
+    beside = [e.name for e in _entries(directory) if _part_of(e.name) is None and _holds_images(e)]
+    if len(found) == 1 and beside:
+        raise InputError(
+            directory,
+            expected="directories of classes, or of parts that hold classes, such as train and val",
+            found=f"{found['train'].name}, which holds directories, beside {some(beside)}",
+            fix="put all classes into train/, or name this class otherwise",
+        )
     return found["train"], found.get("validation", found.get("test"))
+
+
+def _holds_images(entry: os.DirEntry[str]) -> bool:
+    files = (name for _, _, names in os.walk(entry) for name in names) if _is_directory(entry) else ()
+    return any(Path(name).suffix.lower() in SUFFIXES for name in files)
 
 
 def has_directories(directory: "os.PathLike[str]") -> bool:

@@ -121,7 +121,9 @@ _MOST_BYTES = 1 << 30  # of an array of HDF5, whose file need not hold them, or 
 def orientation(image: Path) -> int:
     """Return how EXIF says that a file's image is to be turned, from 1, as it is, to 8."""
     with image.open("rb") as file:
-        return exif_orientation(file.read(_HEADER))
+        head = file.read(_HEADER)
+        whole = head[:4] in (b"\x89PNG", b"RIFF", b"II*\0", b"MM\0*")  # which have it anywhere
+        return exif_orientation(head + file.read() if whole else head)
 
 
 def _bad(where: object, found: str) -> InputError:
