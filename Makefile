@@ -67,7 +67,8 @@ test-isa: .venv/installed ## the runtime and the exporter, with each instruction
 
 test-amx: .venv/installed ## the kernels of AMX, with plain C++ for the instructions of tiles
 	tests/native/install cmake=cmake
-	cmake -S . -B build/amx -DSKBUILD=ON -DTILE_STAND_IN=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python
+	cmake -S . -B build/amx -DSKBUILD=ON -DTILE_STAND_IN=ON "-DSETS=amx;avx512;avx512vnni;avx512bw;scalar" \
+	    -DPython_EXECUTABLE=$(abspath $(BIN))/python
 	cmake --build build/amx --parallel
 	$(BIN)/python -m pytest -p tests.native.stand_in -k amx tests/runtime tests/conformance \
 	    --ignore tests/runtime/test_limits.py
@@ -81,7 +82,7 @@ test-neon: $(RECORDED) ## the core compiled for ARM, on an emulator
 	$(BIN)/python -m tests.conformance.networks build/conformance
 	qemu-aarch64 build/neon/tests/native/executor
 	qemu-aarch64 build/neon/tests/native/replay build/conformance/all.cases
-	qemu-aarch64 build/neon/tests/native/replay $(RECORDED)
+	qemu-aarch64 build/neon/tests/native/replay $(RECORDED) neondot neon
 	$(CC) -O2 -Wall -Wextra -Werror -shared -fPIC benchmarks/emulated/count.c -o build/neon/count.so
 	$(BIN)/bitfactor freeze digits -o build/neon/digits.bfp
 	rm -f build/neon/counts.txt
@@ -90,33 +91,34 @@ test-neon: $(RECORDED) ## the core compiled for ARM, on an emulator
 	awk 'NR > 1 { print $$1 - last } { last = $$1 }' build/neon/counts.txt | uniq | wc -l | grep -qx 1
 
 SANITIZED = tests/native/install cmake=cmake && \
-    cmake -S . -B build/$(1) -DNATIVE_TESTS=ON -DTILE_STAND_IN=ON -DCMAKE_BUILD_TYPE=Debug \
-        -DCMAKE_CXX_FLAGS="-O1 -fsanitize=$(1) -fno-sanitize-recover=all" && \
+    cmake -S . -B build/$(1) -DNATIVE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \
+        -DCMAKE_CXX_FLAGS="-O1 -fsanitize=$(1) -fno-sanitize-recover=all" -DCMAKE_CXX_FLAGS_DEBUG=-g1 $(2) && \
     cmake --build build/$(1) --parallel
 test-sanitize: $(RECORDED) ## the core under AddressSanitizer, UndefinedBehaviorSanitizer, ThreadSanitizer
+	$(call SANITIZED,address$(COMMA)undefined,-DTILE_STAND_IN=ON)
+	$(call SANITIZED,thread,"-DSETS=avx2;neon;scalar")
+	build/address,undefined/tests/native/tile_stand_in
 	for kind in address,undefined thread; do \
-	    $(call SANITIZED,$$kind) && \
 	    build/$$kind/tests/native/thread_pool && \
 	    build/$$kind/tests/native/executor && \
-	    build/$$kind/tests/native/tile_stand_in && \
 	    build/$$kind/tests/native/replay $(RECORDED) || exit 1; \
 	done
 
 # Without Clang, and without atheris where it cannot be installed. What is found stays in build/fuzz.
-test-minute: .venv/installed ## a minute of fuzzing, 20 seconds of each kind; SEED=7 draws the same again
+test-minute: .venv/installed ## fuzzing, ten seconds of each kind; SEED=7 draws the same again
 	@echo "make test-minute SEED=$(SEED)"
-	$(call SANITIZED,address$(COMMA)undefined)
+	$(call SANITIZED,address$(COMMA)undefined,-DTILE_STAND_IN=ON)
 	mkdir -p build/fuzz/found_models
-	cd build/fuzz && ../address,undefined/tests/native/fuzz 20 $(SEED) ../../tests/fuzz/corpus/core/*
+	cd build/fuzz && ../address,undefined/tests/native/fuzz 10 $(SEED) ../../tests/fuzz/corpus/core/*
 	$(ATHERIS) || echo "atheris cannot be installed"
-	$(FUZZ_LOADER) -seed=$(SEED) -max_total_time=20
-	FUZZ_SEED=$(SEED) FUZZ_SECONDS=0.4 FUZZ_TRIES=100000 $(BIN)/python -m pytest tests/data/test_mutated.py \
+	$(FUZZ_LOADER) -seed=$(SEED) -max_total_time=10
+	FUZZ_SEED=$(SEED) FUZZ_SECONDS=0.2 FUZZ_TRIES=100000 $(BIN)/python -m pytest tests/data/test_mutated.py \
 	    tests/fuzz/test_written.py
 
 test-cortex-m: .venv/installed ## networks exported as C, on emulated microcontrollers
 	tests/native/install arm-none-eabi-gcc=gcc-arm-none-eabi qemu-system-arm=qemu-system-arm \
 		riscv64-unknown-elf-gcc=gcc-riscv64-unknown-elf qemu-system-riscv32=qemu-system-misc
-	$(PYTEST) tests/native/cortex_m.py
+	$(PYTEST) $(QUICK) tests/native/cortex_m.py
 
 web: .venv/installed ## the core compiled to WebAssembly, for the page and the npm package
 	$(BIN)/python native/web/build.py
@@ -189,11 +191,12 @@ test-oldest: .venv/installed ## the tests, with the oldest versions that are all
 	OMP_NUM_THREADS=1 build/oldest/bin/python -m pytest -m "not slow" $(OLDEST_TESTS)
 
 # An hour. Wheels for ARM and Windows have targets of their own.
-release-check: .venv/installed ## what a release needs: wheel, links, oldest versions, random seeds, speed
+release-check: .venv/installed ## what a release needs: wheel, links, oldest versions, random seeds, microcontrollers, speed
 	$(MAKE) lint
 	$(BIN)/python -m pytest tests/test_docs.py tests/test_readme.py
 	$(MAKE) test-random
 	$(MAKE) test-oldest
+	$(MAKE) test-cortex-m
 	$(MAKE) dist
 	$(BIN)/python benchmarks/release.py
 

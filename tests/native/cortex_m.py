@@ -2,11 +2,13 @@
 
 import shutil
 from dataclasses import replace
+from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.cases import slow_beside
 from tests.integers import run
 from tests.targets.c99.test_integers import drawn_case
 from torch import nn
@@ -24,17 +26,31 @@ from bitfactor.targets.c99 import board, export_c
 
 GOLDEN = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
 MILLIONS = {"cortex-m0plus": 14.04, "cortex-m3": 9.95, "cortex-m4": 9.97, "rv32imc": 12.84}
+IMAGES = {"digits": 20, "cifar10-resnet18": 4, "cifar10-resnet20": 1}
+INTEGERS = [
+    "digits",
+    "cifar10-resnet18",
+    "cifar10-resnet20",
+    "cifar10-resnet16-wide",
+    "cifar10-resnet20-wide",
+    "cifar10-resnet16-widest",
+    "lsp-hourglass",
+]
 every_core = pytest.mark.parametrize("core", board.CORES)
 
 
-@every_core
-@pytest.mark.parametrize(
-    ("name", "images"), [("digits", 20), ("cifar10-resnet18", 4), ("cifar10-resnet20", 1)]
-)
-def test_a_network_of_the_zoo(name, images, core, tmp_path):
+def on_a_core(what, names):
+    """Pair each with a core in turn, and with the others as slow cases."""
+    return pytest.mark.parametrize(
+        (what, "core"), slow_beside(zip(names, cycle(board.CORES), strict=False), product(names, board.CORES))
+    )
+
+
+@on_a_core("name", IMAGES)
+def test_a_network_of_the_zoo(name, core, tmp_path):
     session = Session(file_of(name), threads=1)
     spec = session.model.input_spec
-    shape = (images, *spec.size, len(spec.mean))
+    shape = (IMAGES[name], *spec.size, len(spec.mean))
     pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     report = export_c(session.model, tmp_path / "net.c")
     ran = board.run(Path(report.source), report.prefix, pixels, core)
@@ -55,19 +71,7 @@ def test_every_operation(core, tmp_path):
     np.testing.assert_allclose(ran.outputs, model.golden_outputs[0], rtol=1e-5, atol=1e-6)
 
 
-@every_core
-@pytest.mark.parametrize(
-    "name",
-    [
-        "digits",
-        "cifar10-resnet18",
-        "cifar10-resnet20",
-        "cifar10-resnet16-wide",
-        "cifar10-resnet20-wide",
-        "cifar10-resnet16-widest",
-        "lsp-hourglass",
-    ],
-)
+@on_a_core("name", INTEGERS)
 def test_integers_are_the_references_bits(name, core, tmp_path):
     model = load(file_of(name))
     graph = integer_graph(model.graph, model.input_spec)
@@ -92,8 +96,7 @@ def test_integers_on_a_cortex_m0(monkeypatch, tmp_path):
     test_integers_are_the_references_bits("digits", "cortex-m0", tmp_path)
 
 
-@every_core
-@pytest.mark.parametrize("seed", range(12))
+@on_a_core("seed", range(12))
 def test_integers_of_a_drawn_network(seed, core, tmp_path):
     model, samples, given, expected = drawn_case(seed)
     report = export_c(model, tmp_path / "net.c", precision="integer", samples=samples)
