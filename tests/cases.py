@@ -10,6 +10,11 @@ from itertools import cycle, product
 
 import pytest
 
+from bitfactor.runtime.zoo import file_of, names
+
+SMALL = [name for name in names() if file_of(name).stat().st_size < 1_000_000]
+"""The zoo's networks that all targets run in seconds, the emulated ones too."""
+
 # The peak that getrusage gives a child begins at its parent's: after torch it would hide all that is asked.
 _PEAK = """
 def peak():

@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from tests.cases import SMALL
 from tests.targets.c99.test_integers import as_model
 from tests.targets.c99.test_integers import drawn as drawn_of_images
 
@@ -27,7 +28,7 @@ from bitfactor.format.integer import in_integers
 from bitfactor.format.program import Instruction
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import program_of
-from bitfactor.runtime.zoo import file_of, names
+from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.frozen import frozen
 
 EVERY_OPERATION = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
@@ -80,13 +81,13 @@ def networks() -> Iterator[tuple[str, ModelFile]]:
     for seed in DRAWN:
         yield f"drawn-{seed}", drawn(seed)
     yield "every-operation", load(EVERY_OPERATION)
-    for name in names():
+    for name in SMALL:
         yield name, load(file_of(name))
 
 
 def in_integers_too() -> Iterator[tuple[str, ModelFile]]:
     """Yield the zoo's networks, and drawn ones, at precision `integer`."""
-    every = {name: load(file_of(name)) for name in names()}
+    every = {name: load(file_of(name)) for name in SMALL}
     every |= {f"drawn-{seed}": as_model(drawn_of_images(seed), image=True) for seed in DRAWN}
     for name, real in every.items():
         model = in_integers(real)

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from tests.cases import either, slow_beside
+from tests.cases import SMALL, either, slow_beside
 from tests.integers import of_input, of_output, run
 from tests.native.test_c_api import LIBRARY, aligned
 from tests.native.test_c_api import run as run_c
@@ -19,11 +19,11 @@ from bitfactor.format.graph import run as run_reals
 from bitfactor.format.integer import integers_of
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.session import magnitudes_on
-from bitfactor.runtime.zoo import file_of, names
+from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.frozen import flat_program
 
 SAMPLES = 3
-NETWORKS = [*names(), *(f"drawn-{seed}" for seed in range(16))]
+NETWORKS = [*SMALL, *(f"drawn-{seed}" for seed in range(16))]
 every_network = pytest.mark.parametrize("name", NETWORKS)
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cases import SMALL
 
 from bitfactor.common import _native
 from bitfactor.format import Graph, Node, Value, load, pack_signs
 from bitfactor.format.program import Buffer, Instruction, SlidingWindow
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import Program, program_of
-from bitfactor.runtime.zoo import file_of, names
+from bitfactor.runtime.zoo import file_of
 
 ROOT = Path(__file__).parents[2]
 KINDS = sorted(
@@ -125,11 +126,11 @@ def in_integers() -> Program:
 
 def all_programs() -> list[tuple[list[Instruction], int]]:
     """Programs that have an instruction of each kind."""
-    files = [*map(file_of, names()), ROOT / "tests/format/golden/version2.safetensors"]
+    files = [*map(file_of, SMALL), ROOT / "tests/format/golden/version2.safetensors"]
     programs = [program_of(packed(load(file).graph)) for file in files]
     programs += [program_with_every_operation(), in_integers()]
     found = [([i for layer in p.layers for i in layer.instructions], p.arena_bytes) for p in programs]
-    digits = next(at for at, name in enumerate(names()) if name == "digits")
+    digits = next(at for at, name in enumerate(SMALL) if name == "digits")
     found[digits][0].extend(description([]))
     return [*found, quantised()]
 

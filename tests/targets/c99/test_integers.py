@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given as drawn_for
 from hypothesis import reject, settings
 from hypothesis import strategies as st
-from tests.cases import slow_beside
+from tests.cases import SMALL, slow_beside
 from tests.integers import of_input, run
 
 from bitfactor.common.errors import InputError
@@ -19,7 +19,7 @@ from bitfactor.format import Graph, Node, Value, load, pack_signs
 from bitfactor.format.file import ModelFile
 from bitfactor.format.integer import integer_graph
 from bitfactor.runtime.session import magnitudes_on
-from bitfactor.runtime.zoo import file_of, names
+from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import export_c
 
 IMAGES = 3
@@ -284,7 +284,7 @@ def test_bounds_follow_bounds_and_pads_of_other_values_pads(tmp_path):
 @pytest.mark.parametrize(
     ("name", "levels"),
     slow_beside(
-        [(name, LEVELS if name == "digits" else "2") for name in names()], product(names(), (LEVELS, "2"))
+        [(name, LEVELS if name == "digits" else "2") for name in SMALL], product(SMALL, (LEVELS, "2"))
     ),
 )
 def test_a_network_of_the_zoo_however_it_is_compiled(name, levels, tmp_path):
@@ -301,7 +301,7 @@ def test_a_network_of_the_zoo_however_it_is_compiled(name, levels, tmp_path):
             np.testing.assert_array_equal(found, expected.reshape(2, -1), err_msg=f"{compiler} -O{level}")
 
 
-@pytest.mark.parametrize("name", slow_beside(("lsp-hourglass",), names()))
+@pytest.mark.parametrize("name", slow_beside(("lsp-hourglass",), SMALL))
 def test_the_stack_of_a_function_is_small(name, tmp_path):
     written(load(file_of(name)), tmp_path, "uint8_t")
     command = ["gcc", "-std=c99", "-O3", "-fstack-usage", "-c", "net.c", "-o", "net.o"]
