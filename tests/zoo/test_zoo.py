@@ -16,6 +16,7 @@ LARGEST = 3_000_000  # bytes of a file that a package should bring along
 DATA = {
     "digits": None,
     "cifar10-resnet18": "cifar-10-batches-py",
+    "cifar10-resnet18-full": "cifar-10-batches-py",
     "cifar10-resnet20": "cifar-10-batches-py",
     "cifar10-resnet16-wide": "cifar-10-batches-py",
     "cifar10-resnet20-wide": "cifar-10-batches-py",
