@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from bitfactor.decompositions import compiled
 from bitfactor.nn import BinaryConv2d, side_by_side
 
-
 # Without tiles nothing lies side by side, and oneDNN's product of bfloat16 errs on some of these shapes.
 KIND = torch.bfloat16 if compiled.has_tiles() else torch.float32
 
