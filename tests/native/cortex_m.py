@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.cases import slow_beside
+from tests.cases import SMALL, slow_beside
 from tests.integers import run
 from tests.targets.c99.test_integers import drawn_case
 from torch import nn
@@ -27,15 +27,6 @@ from bitfactor.targets.c99 import board, export_c
 GOLDEN = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
 MILLIONS = {"cortex-m0plus": 14.04, "cortex-m3": 9.95, "cortex-m4": 9.97, "rv32imc": 12.84}
 IMAGES = {"digits": 20, "cifar10-resnet18": 4, "cifar10-resnet20": 1}
-INTEGERS = [
-    "digits",
-    "cifar10-resnet18",
-    "cifar10-resnet20",
-    "cifar10-resnet16-wide",
-    "cifar10-resnet20-wide",
-    "cifar10-resnet16-widest",
-    "lsp-hourglass",
-]
 every_core = pytest.mark.parametrize("core", board.CORES)
 
 
@@ -71,7 +62,7 @@ def test_every_operation(core, tmp_path):
     np.testing.assert_allclose(ran.outputs, model.golden_outputs[0], rtol=1e-5, atol=1e-6)
 
 
-@on_a_core("name", INTEGERS)
+@on_a_core("name", SMALL)
 def test_integers_are_the_references_bits(name, core, tmp_path):
     model = load(file_of(name))
     graph = integer_graph(model.graph, model.input_spec)
