@@ -22,7 +22,7 @@ from bitfactor.binarization import Binarization, binarize_
 from bitfactor.common import _native
 from bitfactor.exporter import export
 from bitfactor.format import load, save
-from bitfactor.runtime import Session
+from bitfactor.runtime import Session, zoo
 
 
 def least(measure: Callable[[], float], limit: float) -> float:
@@ -82,7 +82,7 @@ def test_resnet18_loads_in_less_than_100_ms(isa, resnet18):
 def test_resnet18_runs_in_less_than_27_mb_over_the_interpreter(isa, resnet18):
     """The interpreter is Python with numpy. The most that was ever in use counts, that of loading too."""
     code = f"""
-from bitfactor.runtime import Session
+from bitfactor.runtime import Session, zoo
 session = Session({str(resnet18)!r}, isa={isa!r}, threads=1)
 for _ in range(3):
     session(x)
@@ -91,11 +91,19 @@ for _ in range(3):
     assert bytes_taken(code, after=after) < 27e6
 
 
-def test_wheel_is_smaller_than_3100_kb():
+def test_a_wheel_without_its_networks_is_smaller_than_1750_kb():
     """A wheel is a zip of the package, two modules for browsers among it, and the compiled core."""
     package = Path(bitfactor.__file__).parent
-    files = [path for path in package.rglob("*") if path.suffix not in (".so", ".pyc") and path.is_file()]
+    left_out = (".so", ".pyc", ".safetensors")
+    files = [path for path in package.rglob("*") if path.suffix not in left_out and path.is_file()]
     with zipfile.ZipFile(archive := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as wheel:
         for path in [*files, Path(_native.__file__)]:
             wheel.write(path)
-    assert len(archive.getvalue()) < 3.1e6
+    assert len(archive.getvalue()) < 1.75e6
+
+
+def test_networks_of_a_wheel_are_smaller_than_3_mb_each():
+    """A larger one is built by its command; together they may take 5 MB."""
+    sizes = [path.stat().st_size for path in Path(zoo.__file__).parent.glob("*.safetensors")]
+    assert max(sizes) < 3e6
+    assert sum(sizes) < 5e6
