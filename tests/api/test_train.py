@@ -1,6 +1,7 @@
 """A run from Python: trained, resumed on its own images, started from another's weights, exported."""
 
 import json
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -336,6 +337,14 @@ def test_a_long_trial_says_how_long_a_step_of_a_compiled_network_would_take(tmp_
     assert tried(True, epochs=100_000, compile=True) == [HALF]
 
 
+def flags(**options):
+    """Return options as the command line has them."""
+    for name, value in options.items():
+        yield f"--{'no-' * (value is False)}{name.replace('_', '-')}"
+        if not isinstance(value, bool):
+            yield from value if isinstance(value, tuple) else (value,)
+
+
 @pytest.mark.parametrize(
     ("of", "name", "value", "needed"),
     [
@@ -351,14 +360,15 @@ def test_a_long_trial_says_how_long_a_step_of_a_compiled_network_would_take(tmp_
         ({"weights": False}, "weight_estimator", "rms", "binary weights"),
         ({"weights": False}, "real_weight_epochs", 1, "binary weights"),
         ({"activations": False}, "activation_estimator", "annealed", "binary activations"),
+        ({"activations": False}, "input_scale", True, "binary activations"),
+        ({"real": True}, "optimizer", "muon", "a binary network"),
+        ({"weight_decay": 0.0}, "decayed", ("factors",), "a weight decay"),
     ],
 )
 def test_an_option_that_would_change_nothing_is_refused(of, name, value, needed, tmp_path, capsys):
-    with pytest.raises(InputError, match=f"{name}: expected {needed} for {value!r}"):
+    with pytest.raises(InputError, match=re.escape(f"{name}: expected {needed} for {value!r}")):
         bitfactor.train("folder-resnet18", data=tmp_path, out=tmp_path / "run", **of, **{name: value})
-    flag, given = next(iter(of.items()))
-    flags = {True: [f"--{flag}"], False: [f"--no-{flag}"]}.get(given, [f"--{flag}", given])
-    command = ["train", "folder-resnet18", "--data", tmp_path, *flags, f"--{name.replace('_', '-')}", value]
+    command = ["train", "folder-resnet18", "--data", tmp_path, *flags(**of, **{name: value})]
     assert main([*map(str, command), "--out", str(tmp_path / "run")]) == 2
     assert f"leave {name} out" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

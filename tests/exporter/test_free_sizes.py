@@ -134,6 +134,23 @@ def test_a_length_with_what_follows_from_it(tmp_path) -> None:
             session(np.zeros((1, 8, n), np.float32), np.ones((1, 8, n), bool))
 
 
+def test_a_number_is_of_any_length(tmp_path) -> None:
+    """Of a sequence, the exporter has one number for each place: the axis that maps have channels on."""
+
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.body, self.last = nn.Linear(8, 64), nn.Linear(64, 64), nn.Linear(64, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.body(self.first(2 * x - 1)).mean(1))
+
+    model, path = Shifted(), tmp_path / "net.safetensors"
+    exported(model, torch.randn(2, 10, 8), path)
+    for n in (3, 10, 40, 1000):
+        expect_same(Session(path), model, torch.randn(2, n, 8))
+
+
 class Encoder(nn.Module):
     """As torch has it, with an embedding of 30 positions."""
 

@@ -242,6 +242,13 @@ def test_a_teacher_that_is_installed_is_taken_where_there_is_time(
     assert recipe.optimization.epochs >= 5
 
 
+def test_a_teacher_that_is_a_run_says_the_size(photos, tmp_path, seconds_of, capsys):
+    bitfactor.train("folder-resnet18", out=tmp_path / "teacher", data=photos, size=48, epochs=1, **TINY)
+    seconds_of(by_pixels)
+    recipe, _ = chosen_in(6, photos, tmp_path, seconds_of, capsys, teacher=str(tmp_path / "teacher"))
+    assert recipe.data.size == 48
+
+
 def test_another_recipe_has_no_teacher(tmp_path, seconds_of, capsys, monkeypatch):
     seconds_of(lambda recipe: 0.1)
     monkeypatch.setattr("bitfactor.recipes.fitting.has_lite", lambda: True)

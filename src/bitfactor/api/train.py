@@ -24,6 +24,7 @@ from bitfactor.recipes.runs import export_run, load, network_options, source_of,
 from bitfactor.training import Recipe, Run, Trial
 from bitfactor.training import dry_run as try_out
 from bitfactor.training import train as train_in
+from bitfactor.training.optimization import moves_latents_alone
 from bitfactor.training.run import Tracker
 
 if TYPE_CHECKING:
@@ -218,13 +219,23 @@ def _minutes(recipe: Recipe, minutes: float | None, options: Collection[str]) ->
     return minutes
 
 
+_FOUND = {
+    "binary activations": "real ones",
+    "binary weights": "real ones",
+    "a weight decay": "none",
+}  # where that is needed
+
+
 def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
     """Raise InputError if an option differs from the recipe's own and would change nothing.
 
     A study gives its options to each of its rows, so this is asked of a single training alone.
     """
     latent, scale = (f"the {name} {recipe.binarization.words(name)!r}" for name in ("latent", "scale"))
-    for name, needed in recipe.idle().items():
+    idle = recipe.idle()
+    if recipe.real and moves_latents_alone(recipe.optimization.optimizer):
+        idle["optimizer"] = "a binary network"
+    for name, needed in idle.items():
         of = "binarization" if hasattr(recipe.binarization, name) else "optimization"
         value = getattr(getattr(recipe, of), name)
         chosen = scale if "scale" in needed else latent
@@ -232,6 +243,6 @@ def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
             raise InputError(
                 name,
                 expected=f"{needed} for {value!r}",
-                found="a real one" if recipe.real else "real ones" if needed.startswith("binary") else chosen,
+                found=_FOUND.get(needed, "a real one" if recipe.real else chosen),
                 fix=f"leave {name} out",
             )

@@ -330,9 +330,11 @@ def free_sizes(graphs: Sequence[Graph], axes: Sequence[tuple[int, int, int]]) ->
 
 
 def _part(node: Node, role: str, whole: NDArray[Any], lengths: Sequence[int | None]) -> NDArray[Any]:
-    """Return so much of each axis of a tensor."""
+    """Return so much of each axis of a tensor. A vector of one number goes on: it is the same everywhere."""
     for length, most in zip(lengths, whole.shape, strict=True):
         if length is not None and length > most:
+            if whole.ndim == 1 and (whole == whole[0]).all():
+                return np.full(length, whole[0])
             fix = "export it with a list of examples, the last as large as it must be"
             raise bad(node, f"at most {most} along an axis of its {role}", str(length), fix)
     return whole[tuple(slice(length) for length in lengths)]

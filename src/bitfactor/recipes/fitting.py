@@ -15,7 +15,7 @@ from torch.distributed import is_torchelastic_launched
 from bitfactor.common.errors import InputError
 from bitfactor.recipes import recipe_of
 from bitfactor.recipes.own import option_values, with_options
-from bitfactor.recipes.runs import LITE, has_lite, teacher_of
+from bitfactor.recipes.runs import LITE, has_lite, side_of_teacher, teacher_of
 from bitfactor.training import Recipe, Run, Trial, dry_run
 from bitfactor.training.estimate import duration
 
@@ -100,6 +100,10 @@ def fitted(
         raise InputError(
             "minutes", expected="one process, which measures", found="those of torchrun", fix=fix
         )
+
+    teacher = recipe.optimization.teacher
+    if teacher and recipe.sizes is not None and "size" not in named and (side := side_of_teacher(teacher)):
+        recipe, named = with_options(recipe, {"size": side}), {*named, "size"}
 
     def measure(one: Recipe) -> Trial:
         return dry_run(one, data=data, teacher=teacher_of(one), device=device, seconds=_MEASURED)

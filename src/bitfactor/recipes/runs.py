@@ -159,6 +159,14 @@ def teacher_of(recipe: Recipe) -> Teacher | None:
     return Teacher(restore(own, run), interface.labels, spec.mean, spec.std)
 
 
+def side_of_teacher(name: str) -> int | None:
+    """Return the side of the images that a teacher is of, None where it takes others too."""
+    if name.startswith(_ZOO):
+        return Session(file_of(name.removeprefix(_ZOO))).input_shape[-1]
+    run = Run(Path(name))
+    return recipe_of(run).input_shape[-1] if run.recipe.is_file() else None
+
+
 def _expect_size(name: str, theirs: tuple[int, ...], ours: tuple[int, ...]) -> None:
     where, fix = f"--teacher {name}", "choose another, or train at its size"
     expected, found = f"a network of images {ours}", f"one of {theirs}"

@@ -346,6 +346,12 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 _MOMENTA = {"sgd": 0.9, "muon": 0.95}
 
 
+def moves_latents_alone(optimizer: str) -> bool:
+    """Return whether an optimizer is AdamW but for free weights and cores, so that it needs some."""
+    made = OPTIMIZERS[optimizer]
+    return isinstance(made, type) and issubclass(made, _ForLatents)
+
+
 def optimizer_of(model: nn.Module, plan: Optimization) -> Optimizer:
     """Return the optimizer; a group's `rate` is its fraction of the learning rate, see `parameter_groups`."""
     groups = parameter_groups(

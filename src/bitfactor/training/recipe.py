@@ -88,9 +88,12 @@ class Recipe:
 
     def idle(self) -> dict[str, str]:
         """Return the options that change nothing for it, and what each of them needs."""
-        chosen = self.binarization
+        chosen, plan = self.binarization, self.optimization
         binary = {"activations": chosen.activations, "weights": chosen.weights}
-        return without_effect(chosen.latent, chosen.scale, real=self.real, **binary)
+        found = without_effect(chosen.latent, chosen.scale, real=self.real, **binary)
+        if not (plan.weight_decay or plan.real_weight_decay):
+            found["decayed"] = "a weight decay"
+        return found
 
     @property
     def first_stage(self) -> int:
@@ -125,7 +128,7 @@ def without_effect(
     latents, scales = every("latent", latent), every("scale", scale)
     found = {} if "holistic" in latents else {"groups": "the latent holistic"}
     if not activations:
-        found["activation_estimator"] = "binary activations"
+        found |= dict.fromkeys(["activation_estimator", "input_scale"], "binary activations")
     if not weights:
         found |= dict.fromkeys(["weight_estimator", *_FIRST_STAGE, *OF_FLIPS], "binary weights")
     takes = {name for one in latents for name in class_of(one).takes}
