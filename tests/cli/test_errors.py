@@ -51,6 +51,15 @@ def test_a_word_that_is_no_choice(fails, tmp_path):
     assert "found 'table5'; did you mean table" in line
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("predict", "digits", "{}"), ("inspect", "{}"), ("export", "{}", "-o", "a.safetensors")],
+)
+def test_a_name_that_is_too_long_for_a_file(fails, command):
+    long = "x" * 300
+    assert f"{long}: expected " in fails(*(word.format(long) for word in command))
+
+
 def test_one_network_at_a_time(fails, tmp_path):
     (tmp_path / "my.py").write_text("from torch import nn\nnet = nn.Linear(2, 2)\n")
     model = ["--model", f"{tmp_path / 'my.py'}:net"]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
 
@@ -93,6 +94,17 @@ def test_a_table_has_a_row_for_each_part_of_an_answer(model, damaged, tmp_path, 
     assert [row["image"][-6:] for row in rows] == ["/a.png"] * parts + ["aa.png"] + ["/b.png"] * parts
     assert [bool(row["error"]) for row in rows] == [False] * parts + [True] + [False] * parts
     assert {"digits": "probability", "lsp-hourglass": "keypoint"}[model] in rows[0]
+
+
+def test_names_that_are_no_utf_8(exported, folder, tmp_path):
+    """In a process of its own, whose standard output is strict, as a terminal's is."""
+    (folder / "a.png").rename(folder / os.fsdecode(b"caf\xe9.png"))
+    table = tmp_path / "table.csv"
+    command = [sys.executable, "-m", "bitfactor", "predict", exported, folder, "--csv", table]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONUTF8": "1"})
+    assert done.returncode == 0, done.stderr
+    assert r"caf\udce9.png" in done.stdout
+    assert r"caf\udce9.png" in table.read_text()
 
 
 def test_an_image_from_standard_input(folder):

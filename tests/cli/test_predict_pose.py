@@ -149,6 +149,14 @@ def folder(tmp_path):
     return folder
 
 
+def test_a_drawing_that_is_too_wide_for_its_kind(refused, dots_file, tmp_path):
+    """WebP has 16,383 pixels a side."""
+    write(tmp_path / "wide.png", np.zeros((300, 17_000, 3), np.uint8))
+    line = refused("predict", dots_file, tmp_path / "wide.png", "-o", tmp_path / "drawn.webp")
+    assert "expected a size that .webp has, found 300 x 17000 pixels; name it .png" in line
+    assert not (tmp_path / "drawn.webp").exists()
+
+
 def test_a_folder(poses, folder, tmp_path):
     found = poses(folder, "-o", tmp_path / "out")
     assert [round(keypoints[0, 0] / 30) for keypoints, _ in found] == [3, 1]

@@ -93,6 +93,15 @@ def test_shrinking_averages_all_pixels():
     assert abs(crop.astype(float).mean() - 20) < 1
     assert crop.std() < 3
 
+def test_a_panorama_that_is_too_wide_to_warp_at_once():
+    """OpenCV warps 32,766 pixels a side."""
+    image = np.zeros((20, 60_000), np.uint8)
+    image[:, 50_000:] = np.arange(10_000) % 251
+    matrix = crop_matrix((55_000, 10), 40, 40)
+    narrow = crop_matrix((5_000, 10), 40, 40)
+    assert (warp(image, matrix, 40) == warp(image[:, 50_000:], narrow, 40)).all()
+    assert warp(image, matrix, 40).any()
+
 
 @pytest.mark.parametrize("side", [20, 5000])
 def test_a_box_outside_the_image_is_black(side):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -388,14 +388,24 @@ def _write_table(path: Path | None, answers: Sequence[Answer]) -> None:
         for row in list(answer.rows()) or [{}]
     ]
     names = list(dict.fromkeys(name for row in rows for name in row if name != "error"))
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    with replacing(path) as temporary, _as_text(temporary) as file:
         writer = tables.DictWriter(file, [*names, "error"])
         writer.writeheader()
         writer.writerows(rows)
 
 
+def _as_text(path: Path) -> TextIO:
+    """Open a table to write. Bytes of names that are no UTF-8 are escaped."""
+    return path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
+
+
 def _write(path: Path, pixels: NDArray[np.uint8]) -> None:
     cv2 = imported("cv2", path, "cli")
-    known, data = cv2.imencode(path.suffix, cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
-    assert known
-    write_file(path, data.tobytes())
+    try:
+        known, data = cv2.imencode(path.suffix, cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
+    except cv2.error:
+        known, data = False, b""
+    if not known:
+        height, width = pixels.shape[:2]
+        raise _bad(path, f"a size that {path.suffix} has", f"{height} x {width} pixels", "name it .png")
+    write_file(path, bytes(data))

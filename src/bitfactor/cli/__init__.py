@@ -7,6 +7,7 @@ functions and holds none.
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import NamedTuple
 
 from bitfactor.common import __version__
@@ -149,6 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems returns 1; one whose reader has gone 141, as a shell would say.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for names of files that are no UTF-8
     if _trains(arguments):
         _let_idle_threads_sleep()
     try:
@@ -165,6 +168,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output, `head` say, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if error.filename is None:
+            raise
+        found, fix = (error.strerror or str(error)).lower(), "choose another, or get access to it"
+        said = InputError(error.filename, expected="a file or folder to use", found=found, fix=fix)
+        print(f"{_program(arguments)}: {said}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("bitfactor: interrupted", file=sys.stderr)
         return 130

@@ -152,12 +152,15 @@ def warp(image: NDArray[np.uint8], matrix: NDArray[np.float64], size: Size) -> N
     expect_above_0("warp(size)", min(_pair(size)))
     height, width = _pair(size)
     block = int(1 / max(np.sqrt(abs(np.linalg.det(matrix[:, :2]))), 1e-6) + 1e-6)
-    if block >= 2:
-        image, matrix = _averaged(image, matrix, (height, width), block)
+    if block >= 2 or max(image.shape[:2]) > _MOST:
+        image, matrix = _averaged(image, matrix, (height, width), max(block, 1))
     if 0 in image.shape[:2]:
         return np.zeros((height, width, *image.shape[2:]), np.uint8)
     warped = cv2.warpAffine(image, matrix, (width, height), flags=cv2.INTER_LINEAR)
     return np.asarray(warped, np.uint8)
+
+
+_MOST = 32_766  # pixels a side that OpenCV warps
 
 
 def _averaged(
