@@ -3,6 +3,7 @@
 import os
 import time
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,6 +122,15 @@ def test_what_was_used_the_longest_ago_is_removed(load, tmp_path):
     keep_images(directory, {"train": (load().train, 1003)}, (sizes[1002] * 2.5) / 2**30)
     left = sorted(path.stem.rpartition("-")[2] for path in directory.iterdir())
     assert left == ["1002", "1003"]
+
+
+def test_files_that_another_process_removes_first(load, tmp_path, monkeypatch):
+    directory = tmp_path / "cache" / "images"
+    kept = keep_images(directory, {"train": (load().train, 1000)}, 1.0)
+    found = kept["train"].path
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: [found, found.with_name("gone.pixels")])
+    assert keep_images(directory, {"train": (load().train, 1001)}, 1.5 * kept["train"].size / 2**30)
+    assert not found.exists()
 
 
 def test_images_of_shards_are_kept_too(tmp_path, jpeg, monkeypatch):

@@ -1,7 +1,9 @@
 """Shards are read once each, by any number of processes, and resumed anywhere."""
 
+import io
 import json
 import sys
+import tarfile
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -120,6 +122,21 @@ def test_what_is_written_by_webdataset(tmp_path, load, jpeg):
     (tmp_path / "shards.json").write_text(json.dumps({"train": "x-{000..002}.tar", "labels": ["a", "b"]}))
     train = load(tmp_path, holdout="validation").train
     assert [train.read(i) for i in range(8)] == [(jpeg(i), i % 2) for i in range(8)]
+
+
+def test_names_that_are_no_utf_8(tmp_path, load, jpeg):
+    with tarfile.open(tmp_path / "x-0.tar", "w", format=tarfile.GNU_FORMAT, encoding="latin-1") as tar:
+        for i in range(10):
+            for ending, content in (("jpg", jpeg(i)), ("cls", b"%d" % (i % 2))):
+                entry = tarfile.TarInfo(f"caf\xe9-{i}.{ending}")
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
+    (tmp_path / "shards.json").write_text(
+        json.dumps({"train": "x-0.tar", "val": "x-0.tar", "labels": ["a", "b"]})
+    )
+    train = load(tmp_path).train
+    assert [train.read(i) for i in range(10)] == [(jpeg(i), i % 2) for i in range(10)]
+    assert "caf\ufffd-3" in train.name(3)
 
 
 def test_shards_at_urls_are_fetched_once_when_they_are_wanted(shards, load, server):

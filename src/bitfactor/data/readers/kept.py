@@ -131,8 +131,11 @@ def _unkept(why: str) -> dict[str, KeptImages]:
 
 def _remove_oldest(files: list[Path], most: int) -> None:
     """Remove the files that were used the longest ago, until the others have at most so many bytes."""
-    left = 0
-    for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
-        left += file.stat().st_size
+    left, found = 0, []
+    for file in files:
+        with suppress(FileNotFoundError):  # another process removes some too
+            found.append((file.stat(), file))
+    for status, file in sorted(found, key=lambda one: one[0].st_mtime, reverse=True):
+        left += status.st_size
         if left > most:
             file.unlink(missing_ok=True)

@@ -83,7 +83,7 @@ class ShardTable:
             np.array([sample["image"].offset_data for sample in samples.values()], np.int64),
             np.array([sample["image"].size for sample in samples.values()], np.int64),
             np.array([sample["class"] for sample in samples.values()], np.int64),
-            np.array([key.encode() for key in samples], np.bytes_),
+            np.array([os.fsencode(key) for key in samples], np.bytes_),
         )
 
 
