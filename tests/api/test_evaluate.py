@@ -1,5 +1,6 @@
 """Which images a figure is of, how many, and that it is the same with and without torch."""
 
+import io
 import json
 import shutil
 import subprocess
@@ -392,3 +393,12 @@ def test_the_confidence_of_probabilities_is_the_largest():
     probabilities = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     assert _confidence(scores) == pytest.approx(probabilities.max(1))
     assert _confidence(probabilities) == pytest.approx(probabilities.max(1))
+
+
+def test_a_class_name_is_no_formula():
+    from bitfactor.api.evaluate import confusion_drawing
+    from bitfactor.study.figures import gallery
+
+    labels = ["$1 {to $2", "over $2"]
+    confusion_drawing(np.eye(2, dtype=np.int64), labels).savefig(io.BytesIO())
+    assert "<svg" in gallery(np.zeros((2, 4, 4)), labels, labels[::-1])

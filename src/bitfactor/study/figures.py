@@ -97,7 +97,7 @@ def gallery(images: Array, found: Sequence[str], expected: Sequence[str]) -> str
         _hide(axes)
         for ax, image, answer, truth in zip(axes, images, found, expected, strict=False):
             ax.imshow(image, cmap="gray")
-            ax.set_title(f"{answer}\n(is {truth})", color=RED, fontsize=7, pad=2)
+            ax.set_title(f"{answer}\n(is {truth})", color=RED, fontsize=7, pad=2, parse_math=False)
         return svg(figure)
 
 
