@@ -134,7 +134,7 @@ def programs(network: str, folder: Path) -> Iterator[tuple[str, Path]]:
     from bitfactor.common.machine import chosen_isa
     from bitfactor.format import load
     from bitfactor.format.low_precision import low_precision
-    from bitfactor.runtime.session import runner
+    from bitfactor.runtime.runner import runner
     from bitfactor.targets.frozen import flat_program
 
     source = front.file_of(network, "1 bit", folder)

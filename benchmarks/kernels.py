@@ -26,7 +26,7 @@ import numpy as np
 
 from bitfactor.format import Graph, Node, Value, pack_signs
 from bitfactor.runtime import instruction_sets
-from bitfactor.runtime.session import runner
+from bitfactor.runtime.runner import runner
 
 RESNET18 = [(64, 56), (128, 28), (256, 14), (512, 7)]
 HOURGLASS = [(128, 64), (128, 32), (128, 16), (128, 8), (128, 4)]

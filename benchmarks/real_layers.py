@@ -16,7 +16,7 @@ import numpy as np
 from bitfactor.format import Graph, Node, Value
 from bitfactor.format.low_precision import low_precision
 from bitfactor.runtime import instruction_sets
-from bitfactor.runtime.session import NativeRunner
+from bitfactor.runtime.runner import NativeRunner
 
 # Channels in and out, kernel, stride, side of the input.
 LAYERS = {

@@ -18,7 +18,7 @@ from bitfactor.format import load, save
 from bitfactor.format.graph import run as run_reals
 from bitfactor.format.integer import integers_of
 from bitfactor.runtime import Session, instruction_sets
-from bitfactor.runtime.session import magnitudes_on
+from bitfactor.runtime.runner import magnitudes_on
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.frozen import flat_program
 

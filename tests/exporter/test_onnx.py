@@ -22,7 +22,7 @@ from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value,
 from bitfactor.format.graph import run
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.models import ResNet
-from bitfactor.runtime.session import runner
+from bitfactor.runtime.runner import runner
 from bitfactor.targets.onnx import check, export_onnx, to_onnx
 from bitfactor.targets.onnx import run as run_onnx
 from bitfactor.targets.onnx.translate import QONNX_DOMAIN

@@ -17,7 +17,7 @@ from bitfactor.format.integer import integer_graph, integers_of
 from bitfactor.format.integer.bounds import magnitudes
 from bitfactor.format.integer.convert import multipliers, scale_for, thresholds
 from bitfactor.format.operations.integer import LARGEST, rounded
-from bitfactor.runtime.session import magnitudes_on
+from bitfactor.runtime.runner import magnitudes_on
 from bitfactor.runtime.zoo import file_of
 
 finite = st.floats(-1e6, 1e6, allow_nan=False, width=32)

@@ -93,6 +93,7 @@ def test_shrinking_averages_all_pixels():
     assert abs(crop.astype(float).mean() - 20) < 1
     assert crop.std() < 3
 
+
 def test_a_panorama_that_is_too_wide_to_warp_at_once():
     """OpenCV warps 32,766 pixels a side."""
     image = np.zeros((20, 60_000), np.uint8)

@@ -20,7 +20,7 @@ from bitfactor.recipes import RECIPES, recipe_named, recipe_of, recipe_of_settin
 from bitfactor.recipes.resnet import ResNetOptions
 from bitfactor.recipes.runs import export_run, load, teacher_of
 from bitfactor.runtime import Session
-from bitfactor.runtime.session import runner
+from bitfactor.runtime.runner import runner
 from bitfactor.runtime.zoo import file_of
 from bitfactor.training import Run, train
 

@@ -16,7 +16,7 @@ from tests.cases import slow_beside
 from bitfactor.format import Graph
 from bitfactor.format.graph import run
 from bitfactor.runtime import instruction_sets
-from bitfactor.runtime.session import runner
+from bitfactor.runtime.runner import runner
 
 FEW = 10
 # `make test-isa` forces one after the other and draws all examples of each.

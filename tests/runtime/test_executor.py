@@ -14,7 +14,7 @@ from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
 from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run, total
 from bitfactor.runtime import Session, instruction_sets
-from bitfactor.runtime.session import NativeRunner, default_threads
+from bitfactor.runtime.runner import NativeRunner, default_threads
 
 
 def network(channels: int, height: int, width: int, blocks: int = 2) -> Graph:

@@ -14,7 +14,7 @@ from bitfactor.format.graph import run
 from bitfactor.format.low_precision import low_precision
 from bitfactor.runtime import instruction_sets, program
 from bitfactor.runtime.plan import plan
-from bitfactor.runtime.session import runner
+from bitfactor.runtime.runner import runner
 
 SAME = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
 

@@ -13,7 +13,7 @@ from bitfactor.format.graph import run
 from bitfactor.format.integer import in_integers
 from bitfactor.format.signature import FreeSizes, Length
 from bitfactor.runtime import Session
-from bitfactor.runtime.session import magnitudes_on
+from bitfactor.runtime.runner import magnitudes_on
 from bitfactor.runtime.zoo import file_of
 
 NETWORK = "cifar10-resnet18"

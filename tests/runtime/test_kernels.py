@@ -14,7 +14,7 @@ from bitfactor.format.graph import run
 from bitfactor.format.operations.quantised import MOST_TERMS
 from bitfactor.runtime import instruction_sets
 from bitfactor.runtime.program import program_of
-from bitfactor.runtime.session import runner
+from bitfactor.runtime.runner import runner
 
 sizes = st.integers(1, 9)
 channels = st.one_of(st.integers(1, 20), st.sampled_from([32, 33, 63, 64, 65, 96, 128, 130, 200]))

@@ -8,7 +8,7 @@ from tests.runtime.sets import drawn, every_set, reference
 from bitfactor.format import Graph, Node, Value, pack_signs
 from bitfactor.runtime import instruction_sets
 from bitfactor.runtime.plan import plan
-from bitfactor.runtime.session import runner
+from bitfactor.runtime.runner import runner
 
 sizes = st.integers(1, 7)
 channels = st.one_of(st.integers(1, 20), st.sampled_from([31, 32, 64, 65, 130]))

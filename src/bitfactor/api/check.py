@@ -30,7 +30,7 @@ from bitfactor.exporter.trace import traced
 from bitfactor.format import Graph
 from bitfactor.format.low_precision import quantise
 from bitfactor.nn.model import Call, Example, copied
-from bitfactor.runtime.session import runner
+from bitfactor.runtime.runner import runner
 
 
 @dataclass(frozen=True)

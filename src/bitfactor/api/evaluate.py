@@ -324,8 +324,8 @@ def confusion_drawing(counts: NDArray[np.int64], labels: Sequence[str]) -> Any:
 
     fractions = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = 2.0 + 0.42 * min(len(labels), _WRITTEN)
-    style = {"font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "bitfactor"}
-    with matplotlib.rc_context({**style, "text.parse_math": False}):  # a class may be called $1 to $2
+    style: Any = {"font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "bitfactor"}
+    with matplotlib.rc_context(style | {"text.parse_math": False}):  # a class may be called $1 to $2
         figure = Figure(figsize=(side + 0.8, side), layout="constrained", dpi=150)
         ax = figure.subplots()
         image = ax.imshow(fractions, cmap="Blues", vmin=0, vmax=1)

@@ -52,7 +52,7 @@ from bitfactor.format.low_precision import Real, quantise
 from bitfactor.format.signature import FreeSizes, free_sizes, plain
 from bitfactor.nn.model import Call, Example, copied, noise_like
 from bitfactor.runtime import Session, instruction_sets
-from bitfactor.runtime.session import runner
+from bitfactor.runtime.runner import runner
 
 _STEPS = (1, 2, 4, 8, 16, 32, 64)
 _TIMES, _MOST = (8, 4, 2), 1 << 25  # elements of all values

@@ -29,7 +29,7 @@ from bitfactor.format.operations.quantised import LEVELS
 from bitfactor.nn import BinaryLayer, binary_layers
 from bitfactor.nn.model import Call, dead_layers
 from bitfactor.runtime import Precision
-from bitfactor.runtime.session import magnitudes_on, outputs_on
+from bitfactor.runtime.runner import magnitudes_on, outputs_on
 
 Floats = NDArray[np.float32]
 

@@ -24,7 +24,7 @@ from bitfactor.nn.model import is_watched
 from bitfactor.recipes import provenance_of, recipe_of, recipe_of_file
 from bitfactor.recipes.own import OwnModel, is_spec
 from bitfactor.runtime import Session
-from bitfactor.runtime.session import runner
+from bitfactor.runtime.runner import runner
 from bitfactor.runtime.zoo import file_of
 from bitfactor.training import Recipe, Run, Source, Teacher, restore
 from bitfactor.training.processes import expect_device

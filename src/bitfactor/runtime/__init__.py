@@ -2,6 +2,7 @@
 
 from bitfactor.common.machine import instruction_sets
 from bitfactor.runtime.program import LayerTime, Profile
-from bitfactor.runtime.session import Precision, Session
+from bitfactor.runtime.runner import Precision
+from bitfactor.runtime.session import Session
 
 __all__ = ["LayerTime", "Precision", "Profile", "Session", "instruction_sets"]

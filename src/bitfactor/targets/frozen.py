@@ -23,7 +23,7 @@ from bitfactor.format.low_precision import lossless
 from bitfactor.format.program import Instruction
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import program_of
-from bitfactor.runtime.session import runner
+from bitfactor.runtime.runner import runner
 
 VERSION = 2  # 1, which older libraries read, has no weights in fewer bits, and none of these instructions
 _LATER = ("integers", "integer_conv", "integer_avg_pool", "weigh", "bend")

@@ -18,7 +18,7 @@ from bitfactor.common.image_spec import InputSpec
 from bitfactor.format import Graph, Node, Value, load, pack_signs
 from bitfactor.format.file import ModelFile
 from bitfactor.format.integer import integer_graph
-from bitfactor.runtime.session import magnitudes_on
+from bitfactor.runtime.runner import magnitudes_on
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import export_c
 

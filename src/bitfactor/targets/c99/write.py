@@ -23,7 +23,7 @@ from bitfactor.format.integer import integers_of
 from bitfactor.runtime.plan import steps_apart
 from bitfactor.runtime.prediction import gives_probabilities
 from bitfactor.runtime.program import program_of
-from bitfactor.runtime.session import magnitudes_on
+from bitfactor.runtime.runner import magnitudes_on
 from bitfactor.targets.c99.board import (
     BoardError,
     CoreName,

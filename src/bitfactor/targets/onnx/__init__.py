@@ -21,7 +21,7 @@ from bitfactor.format.file import golden_input
 from bitfactor.format.graph import ARRAYS
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.runtime import instruction_sets
-from bitfactor.runtime.session import runner
+from bitfactor.runtime.runner import runner
 from bitfactor.targets.onnx.translate import OPSET, Form, other_graphs, to_onnx, written_for_one_size
 
 __all__ = ["OnnxReport", "export_onnx", "to_onnx"]
