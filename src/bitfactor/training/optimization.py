@@ -347,7 +347,7 @@ _MOMENTA = {"sgd": 0.9, "muon": 0.95}
 
 
 def moves_latents_alone(optimizer: str) -> bool:
-    """Return whether an optimizer is AdamW but for free weights and cores, so that it needs some."""
+    """Return whether an optimizer treats free weights and cores alone in its own way, and so needs some."""
     made = OPTIMIZERS[optimizer]
     return isinstance(made, type) and issubclass(made, _ForLatents)
 
