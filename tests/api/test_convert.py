@@ -392,3 +392,16 @@ def test_the_command(own, tmp_path, capsys):
 )
 def test_words_of_another_program_under_our_names_are_left_out(words):
     assert _known({"provenance": "{}", **words}) == {}
+
+
+def test_names_of_other_classes_than_the_network_has_are_left_out(own, tmp_path):
+    """The last layer of the ONNX file was exchanged, and its metadata was kept."""
+    export_onnx(bitfactor.format.load(own), tmp_path / "net.onnx")
+    model = onnx.load(tmp_path / "net.onnx")
+    for entry in model.metadata_props:
+        if entry.key == "labels":
+            entry.value = '["a", "b"]'
+    onnx.save(model, tmp_path / "net.onnx")
+    report = convert(tmp_path / "net.onnx", tmp_path / "net.safetensors")
+    assert "names 2 classes, and the network has 3: the names are left out" in str(report)
+    assert bitfactor.format.load(tmp_path / "net.safetensors").labels == ()

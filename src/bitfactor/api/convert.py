@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,8 +103,13 @@ def convert(
             found="none: each layer is real-valued",
             fix="convert a binary network",
         )
+    model, warnings = _model(reading, Path(network).name), reading.warnings
+    classes = graph.values[graph.outputs[0]].shape[0]
+    if len(model.labels) not in (0, classes):  # its last layer was exchanged since
+        unfit = f"the ONNX file names {len(model.labels)} classes, and the network has {classes}"
+        model, warnings = replace(model, labels=()), (*warnings, f"{unfit}: the names are left out")
     with replacing(output) as temporary:
-        save(temporary, _model(reading, Path(network).name))
+        save(temporary, model)
         Session(temporary).verify()
         file_bytes = temporary.stat().st_size
     return Converted(
@@ -119,7 +124,7 @@ def convert(
         checked_inputs=reading.checked_inputs,
         same_class=reading.same_class,
         max_difference=reading.max_difference,
-        warnings=reading.warnings,
+        warnings=warnings,
     )
 
 
