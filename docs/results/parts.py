@@ -1,22 +1,35 @@
 """The table of parts in parts.md: what trains its rows, and what came out.
 
 python docs/results/parts.py commands    # trains all, with $DATA, into runs/parts, and keeps the logs
-python docs/results/parts.py             # writes the table of the logs into parts.md
+python docs/results/parts.py times DIR   # times steps of all in turns, on one core, into parts/times.json
+python docs/results/parts.py             # writes the table of the logs and times into parts.md
 """
 
+import json
 import sys
+import time
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pyarrow.parquet as pq
+import torch
 from front import filled
+from rich.progress import track
 
+from bitfactor.common.files import write_json
+from bitfactor.common.machine import cpu_name
+from bitfactor.recipes import recipe_named
+from bitfactor.recipes.own import value_of, with_options
 from bitfactor.study.statistics import Pooled, sample
+from bitfactor.training.recipe import prepare
+from bitfactor.training.step import Stepper
 
 FOLDER = Path(__file__).parent
-LOGS, PAGE = FOLDER / "parts", FOLDER / "parts.md"
+LOGS, PAGE, TIMES = FOLDER / "parts", FOLDER / "parts.md", FOLDER / "parts/times.json"
+RECIPE = "cifar10-resnet18"
 NETWORK = (
     "--blocks 2 2 2 --widths 32 64 128 --stem halving --scale learned --precision bfloat16 --channels-last"
 )
@@ -48,6 +61,10 @@ BASELINE = "baseline"
 Trainings = list[Mapping[str, Any]]
 
 
+def _fixed(option: str) -> str:
+    return "" if option == "weight-estimator" else FIXED.get(option, CLIPPED)
+
+
 def commands() -> Iterator[str]:
     for option in (BASELINE, *VARIED):
         for latent, rate in RATES.items():
@@ -55,11 +72,58 @@ def commands() -> Iterator[str]:
                 continue
             name = f"{option}-{latent}"
             varied = "" if option == BASELINE else f" --vary {option} {' '.join(VARIED[option])}"
-            fixed = "" if "weight-estimator" in varied else f" {FIXED.get(option, CLIPPED)}"
-            recipe = f"bitfactor ablate cifar10-resnet18 {NETWORK} {BUDGET}"
-            row = f"--latent {latent} --learning-rate {rate}{fixed}{varied}"
+            recipe = f"bitfactor ablate {RECIPE} {NETWORK} {BUDGET}"
+            row = f"--latent {latent} --learning-rate {rate} {_fixed(option)}".rstrip() + varied
             yield f'{recipe} {row} --data "$DATA" --out runs/parts/{name}'
             yield f"bitfactor report runs/parts/{name} --format parquet -o docs/results/parts/{name}.parquet"
+
+
+TURNS, STEPS = 7, 8
+
+
+def times(data: Path) -> dict[str, dict[str, float]]:
+    """Return what a step takes over the baseline's, by latent and part: medians over turns."""
+    torch.set_num_threads(1)
+    known = {
+        (latent, f"{option} {value}".strip()): _options(latent, option, value)
+        for latent in RATES
+        for option, values in {BASELINE: [""], **VARIED}.items()
+        if latent == "none" or option not in OF_FREE_WEIGHTS
+        for value in values
+    }
+    experiments = {
+        part: prepare(with_options(recipe_named(RECIPE), options), data, "cpu")
+        for part, options in known.items()
+    }
+    steppers = {part: Stepper(experiment) for part, experiment in experiments.items()}
+    images = next(iter(experiments.values())).data.train_batches(128, 0, 0)
+    batches = [*islice(images, STEPS)]
+    turns = []
+    for turn in track(range(TURNS + 1)):
+        seconds = {}
+        for part, stepper in steppers.items():
+            began = time.perf_counter()
+            for i, batch in enumerate(batches):
+                stepper.loss_of(*batch, turn * STEPS + i)
+                stepper.update()
+            seconds[part] = time.perf_counter() - began
+        turns.append(seconds)
+    found: dict[str, dict[str, float]] = {latent: {} for latent in RATES}
+    for latent, part in steppers:
+        ratios = [one[latent, part] / one[latent, BASELINE] for one in turns[1:]]
+        found[latent][part] = round(median(ratios), 3)
+    return found
+
+
+def _options(latent: str, option: str, value: str) -> dict[str, Any]:
+    """Return the options of a part as Python takes them, from the words of its command."""
+    fixed = CLIPPED if option == BASELINE else _fixed(option)
+    words = f"{NETWORK} {BUDGET} --latent {latent} --learning-rate {RATES[latent]} {fixed}"
+    named = (word.split() for word in words.split("--") if word.strip())
+    found = {name.replace("-", "_"): value_of(values) if values else True for name, *values in named}
+    found |= {} if option == BASELINE else {option.replace("-", "_"): value_of(value)}
+    del found["seeds"]
+    return found
 
 
 def read(latent: str, folder: Path = LOGS) -> dict[tuple[str, str], Trainings]:
@@ -74,7 +138,7 @@ def read(latent: str, folder: Path = LOGS) -> dict[tuple[str, str], Trainings]:
 
 
 def table(logs: Mapping[str, Mapping[tuple[str, str], Trainings]]) -> str:
-    """Return the accuracy of each part, what it adds to the baseline, and its seconds over the baseline's."""
+    """Return the accuracy of each part, what it adds to the baseline, and its step over the baseline's."""
     head = "| part | " + " | ".join(f"{latent} | points | time" for latent in logs) + " |"
     lines = [head, "| --- |" + " ---: | --- | ---: |" * len(logs)]
     columns = {latent: dict(_cells(latent, found)) for latent, found in logs.items()}
@@ -91,14 +155,13 @@ def _cells(latent: str, found: Mapping[tuple[str, str], Trainings]) -> Iterator[
     if (BASELINE, "") not in rows:
         return
     pooled, base = Pooled.over(list(rows.values())), rows[BASELINE, ""]
-    seconds = {
-        part: median(one["outcome"]["seconds"] for one in trainings) for part, trainings in found.items()
-    }
+    timed = json.loads(TIMES.read_text())["ratios"][latent] if TIMES.exists() else {}
     for part, values in rows.items():
         difference, _ = pooled.apart(values, base)
         log = f"[{sample(list(values.values()))}](parts/{part[0]}-{latent}.parquet)"
         apart = "" if part[0] == BASELINE else str(difference)
-        yield part, f"{log} | {apart} | {seconds[part] / seconds[BASELINE, '']:.2f}"
+        ratio = timed.get(" ".join(part).strip())
+        yield part, f"{log} | {apart} | {'' if ratio is None else f'{ratio:.2f}'}"
 
 
 def _top1(training: Mapping[str, Any]) -> float:
@@ -108,6 +171,9 @@ def _top1(training: Mapping[str, Any]) -> float:
 def main() -> None:
     if sys.argv[1:] == ["commands"]:
         print(*commands(), sep="\n")
+    elif sys.argv[1:2] == ["times"]:
+        ratios = times(Path(sys.argv[2]))
+        write_json(TIMES, {"machine": cpu_name(), "torch": torch.__version__, "ratios": ratios})
     else:
         PAGE.write_text(
             filled(PAGE.read_text(), {"parts": table({latent: read(latent) for latent in RATES})})
