@@ -319,6 +319,20 @@ def test_a_trial_says_how_long_a_step_would_take_in_bfloat16(tmp_path, monkeypat
     assert "--compile a step takes 0.4" in str(replace(trial, seconds=0.6, others={"--compile": 0.4}))
 
 
+def test_a_trial_times_both_stages(tmp_path, monkeypatch):
+    def steps(experiment, stepper, seconds, step):
+        stage = {True: [2.0, 4.0], False: [1.0, 1.0]}[step > 0]
+        stepper.set_stage(step)
+        return 2.5, stage
+
+    monkeypatch.setattr("bitfactor.training.estimate._first_steps", steps)
+    same = {"out": tmp_path, "dry_run": True, "progress": False, "limit": 720, "precision": "bfloat16"}
+    trial = bitfactor.train("digits", epochs=4, real_weight_epochs=1, **same)
+    assert trial.seconds == (1 + 3 * 3) / 4
+    assert trial.spread == ((1 + 3 * 2) / 4, (1 + 3 * 4) / 4)
+    assert bitfactor.train("digits", epochs=4, **same).seconds == 1
+
+
 def test_a_long_trial_says_how_long_a_step_of_a_compiled_network_would_take(tmp_path, monkeypatch):
     def tried(quick, **options):
         monkeypatch.setattr("bitfactor.training.estimate._STEPS", 4)

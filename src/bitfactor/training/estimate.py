@@ -214,7 +214,7 @@ def dry_run(
     fabric, adapted = experiment.fabric, experiment.recipe
     stepper = Stepper(experiment, teacher, start_from, head_images=0)
     plan = adapted.optimization
-    loss, times = _first_steps(experiment, stepper, seconds)
+    loss, (usual, least, most) = _timed(experiment, stepper, seconds)
     trial = Trial(
         plan=None if recipe.real else binarize_(adapted.model(), adapted.binarization, dry_run=True),
         device=str(fabric.device),
@@ -223,11 +223,11 @@ def dry_run(
         epochs=plan.epochs,
         total=experiment.total,
         loss=loss,
-        seconds=mean(times),
+        seconds=usual,
         evaluation=_seconds_of_evaluation(experiment, stepper, seconds / 2),
         evaluations=-(-plan.epochs // plan.eval_interval),
         memory=_memory(fabric.device),
-        spread=(min(times), max(times)),
+        spread=(least, most),
     )
     if not try_others:
         return trial
@@ -239,8 +239,20 @@ def dry_run(
     return replace(trial, others=_others(plan, fabric.device.type, trial, step_of))
 
 
-def _first_steps(experiment: Experiment, stepper: Stepper, seconds: float) -> tuple[float, list[float]]:
-    """Return the loss of the first batch, and how long the steps after a warm-up took."""
+def _timed(experiment: Experiment, stepper: Stepper, seconds: float) -> tuple[float, list[float]]:
+    """Return the loss of the first batch, and the mean, least and most seconds of a step over both stages."""
+    first = experiment.recipe.first_stage * experiment.steps
+    starts = [0, first] if first else [0]
+    found = [_first_steps(experiment, stepper, seconds / len(starts), step) for step in starts]
+    of_stages = np.array([(mean(times), min(times), max(times)) for _, times in found])
+    shares = np.diff([*starts, max(experiment.total, first + 1)])
+    return found[0][0], np.average(of_stages, 0, shares).tolist()
+
+
+def _first_steps(
+    experiment: Experiment, stepper: Stepper, seconds: float, step: int
+) -> tuple[float, list[float]]:
+    """Return the loss of the first batch, and how long steps like this one took, after a warm-up."""
     fabric, plan = experiment.fabric, experiment.recipe.optimization
     share = fabric.global_rank, fabric.world_size
     batches = itertools.chain.from_iterable(
@@ -254,7 +266,7 @@ def _first_steps(experiment: Experiment, stepper: Stepper, seconds: float) -> tu
         if len(times) == _WARM_UP:
             began = started
         inputs, target = fabric.to_device(next(batches))
-        found = float(stepper.loss_of(inputs, target, 0))
+        found = float(stepper.loss_of(inputs, target, step))
         stepper.update()
         loss = loss or found
         times.append(time.perf_counter() - started)
@@ -294,10 +306,10 @@ def _seconds_of_step(
     """Return the seconds of a step, or None where the network cannot be trained so."""
     other = replace(experiment, fabric=launch(experiment.recipe.optimization, device))
     try:
-        _, times = _first_steps(other, Stepper(other, teacher, start_from, head_images=0), seconds)
+        _, (usual, *_) = _timed(other, Stepper(other, teacher, start_from, head_images=0), seconds)
     except Exception:  # whatever a compiler raises, or a network that takes no such type
         return None
-    return mean(times)
+    return usual
 
 
 def _seconds_of_evaluation(experiment: Experiment, stepper: Stepper, most: float) -> float:
