@@ -1,10 +1,14 @@
 """Processes are started, counted, waited for and stopped; those here train nothing."""
 
+import io
+import json
 from functools import partial
 
 import pytest
+from rich.console import Console
 
 from bitfactor.study import Cell, CellDirectory, Job, run_jobs
+from bitfactor.study.jobs import Progress
 
 SUCCEEDS = "open('outcome.json', 'w')"
 FAILS = "print('what went wrong'); raise SystemExit(2)"
@@ -45,6 +49,22 @@ def test_all_are_run_so_many_at_a_time_in_their_order(job):
         assert 0 <= running <= 2
     assert jobs[1].directory.tail() == "what went wrong"
     assert not jobs[3].directory.path.exists()
+
+
+def test_epochs_of_so_many_steps_are_those_of_a_first_epoch(job):
+    jobs = [job(SUCCEEDS, f"job{i}") for i in range(2)]
+    for one in jobs:
+        one.epochs, one.steps = 60, 1000
+    jobs[0].state = "running"
+    jobs[0].directory.path.mkdir()
+    rows = [{"epoch": i, "step": 390 * i, "accuracy": 0.5, "seconds": 10.0} for i in (1, 2)]
+    (jobs[0].directory.path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    console = Console(file=io.StringIO(), width=200)
+    console.print(Progress(jobs, "accuracy", 1, console)._table())
+    said = console.file.getvalue()
+    assert "2/3" in said
+    assert "0 of 2 finished, 0:00:40 left" in said
+    assert "0:00:10" in said
 
 
 @pytest.mark.parametrize("stop", [None, KeyboardInterrupt])

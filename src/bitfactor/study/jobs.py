@@ -48,11 +48,16 @@ class Job:
     command: Sequence[str]
     call: "partial[int]"
     epochs: int
+    steps: int | None = None
     state: State = "waiting"
     halving: bool = False
     process: BaseProcess | None = field(default=None, repr=False)
     device: str = ""
     claim: IO[str] | None = field(default=None, repr=False)
+
+    def epochs_by(self, first: int) -> int:
+        """Return its epochs; where a number of steps was asked for, by the steps of a first epoch."""
+        return self.epochs if self.steps is None else ceil(self.steps / first)
 
     def take(self) -> bool:
         """Claim the cell if it is to be trained, and return whether that is for this process to do."""
@@ -235,8 +240,9 @@ class Progress:
     def _caption(self) -> str:
         rows = {job.directory.path: job.directory.history() for job in self._jobs}
         seconds = [row["seconds"] for history in rows.values() for row in history]
+        first = next((history[0]["step"] for history in rows.values() if history), 1)
         left = sum(
-            job.epochs - len(rows[job.directory.path])
+            job.epochs_by(first) - len(rows[job.directory.path])
             for job in self._jobs
             if job.state not in ("failed", "given up")
         )
@@ -249,10 +255,11 @@ def _cells(job: Job, headline: str) -> tuple[str, str, str, str]:
     """Return state, epoch, last measurement and time left."""
     rows = [] if job.state in ("waiting", "elsewhere") else job.directory.history()
     measured = [row[headline] for row in rows if headline in row]
-    left = (job.epochs - len(rows)) * mean(row["seconds"] for row in rows) if rows else 0.0
+    epochs = job.epochs_by(rows[0]["step"]) if rows else 0
+    left = (epochs - len(rows)) * mean(row["seconds"] for row in rows) if rows else 0.0
     return (
         job.state,
-        f"{len(rows)}/{job.epochs}" if rows else "",
+        f"{len(rows)}/{epochs}" if rows else "",
         f"{measured[-1]:.2%}" if measured else "",
         _duration(left) if left and job.state == "running" else "",
     )

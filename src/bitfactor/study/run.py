@@ -391,6 +391,7 @@ def _job(study: StudyDirectory, asked: StudyPlan, cell: Cell, threads: int) -> J
         command=[*asked.command_of(cell), "--out", cell.name],
         call=partial(train_cell, directory.path, chosen.settings(), imports, asked.data, threads),
         epochs=chosen.optimization.epochs,
+        steps=chosen.optimization.steps,
         state="finished" if directory.finished else "waiting",
         halving=asked.halving,
     )
