@@ -244,6 +244,16 @@ def test_a_network_to_start_from_gives_the_options_that_are_not_named(trained, t
     assert bitfactor.train("digits", out=tmp_path / "wider", progress=False, **more).history == wider.history
 
 
+def test_a_run_goes_on_when_what_it_started_from_is_gone(trained, tmp_path):
+    source = shutil.copytree(trained.path, tmp_path / "source")
+    same = {"out": tmp_path / "run", "latent": "none", "steps": 1, "progress": False}
+    first = bitfactor.train("digits", start_from=source, **same)
+    shutil.rmtree(source)
+    assert bitfactor.train("digits", start_from=source, **same).history == first.history
+    with pytest.raises(InputError, match="other"):
+        bitfactor.train("digits", start_from=tmp_path / "other", **same)
+
+
 @pytest.mark.parametrize(
     ("place", "message"),
     [

@@ -20,8 +20,8 @@ from bitfactor.exporter import ExportReport
 from bitfactor.recipes import recipe_named, recipe_of
 from bitfactor.recipes.fitting import fitted
 from bitfactor.recipes.own import OwnModel, option_values, with_options, with_own_model
-from bitfactor.recipes.runs import export_run, load, network_options, source_of, teacher_of
-from bitfactor.training import Recipe, Run, Trial
+from bitfactor.recipes.runs import called_source, export_run, load, network_options, source_of, teacher_of
+from bitfactor.training import Recipe, Run, Source, Trial
 from bitfactor.training import dry_run as try_out
 from bitfactor.training import train as train_in
 from bitfactor.training.optimization import moves_latents_alone
@@ -167,8 +167,8 @@ def train(
     if model is not None:
         chosen = with_own_model(chosen, vars(OwnModel.at(model)))
     console = Console(stderr=True, highlight=False, quiet=not progress)
+    begun = Run(Path(out)).checkpoint.exists()
     if start_from is not None:
-        begun = Run(Path(out)).checkpoint.exists()
         chosen = _like(out if begun else start_from, chosen, options, console)
     changed = with_options(chosen, options)
     expect_effect(changed, chosen)
@@ -185,7 +185,7 @@ def train(
     given: dict[str, Any] = {
         "data": None if data is None else Path(data),
         "teacher": teacher_of(changed),
-        "start_from": None if start_from is None else source_of(start_from),
+        "start_from": None if start_from is None else _source(start_from, begun=begun),
         "device": device,
     }
     if dry_run:
@@ -193,6 +193,11 @@ def train(
     calls = [*callbacks, *([SimpleNamespace(on_log=on_log)] if on_log else [])]
     train_in(changed, Path(out), console, **given, other_data=other_data, callbacks=calls, track=track)
     return TrainedRun(Path(out))
+
+
+def _source(start_from: _Path, *, begun: bool) -> Source:
+    """Return what to start from; a run that was begun needs no more than its name."""
+    return Source(None, (), called_source(start_from)) if begun else source_of(start_from)
 
 
 def _like(start_from: _Path, recipe: Recipe, named: Mapping[str, Any], console: Console) -> Recipe:

@@ -94,6 +94,11 @@ def network_options(place: _Path, recipe: Recipe) -> dict[str, Any]:
 _OF_DATA = "num_classes", "in_channels", "keypoints", "spec", "sha256"
 
 
+def called_source(place: _Path) -> str:
+    """Return how a run remembers what it started from."""
+    return str(place) if str(place).startswith(_ZOO) else str(Path(place).resolve())
+
+
 @checked
 def source_of(place: _Path) -> Source:
     """Return the network to start from and its classes: a run's, an exported file's or that of zoo:NAME.
@@ -102,8 +107,7 @@ def source_of(place: _Path) -> Source:
     thresholds. So a weight is the sign times the scale, or times the mean magnitude that it was drawn with.
     What normalises starts anew.
     """
-    file = _file_or_run(place)
-    called = str(place) if str(place).startswith(_ZOO) else str(file.resolve())
+    file, called = _file_or_run(place), called_source(place)
     if not file.is_file():
         return Source(load(place), Run(file).interface().labels, called)
     stored = load_file(file)

@@ -86,9 +86,12 @@ _LARGEST_SEED = 2**63
 
 
 class Source(NamedTuple):
-    """A network to start from, its classes, empty if not known, and the run or file that it is of."""
+    """A network to start from, its classes, empty if not known, and the run or file that it is of.
 
-    network: nn.Module
+    A run that is resumed needs no network.
+    """
+
+    network: nn.Module | None
     labels: tuple[str, ...] = ()
     place: str | None = None
 
@@ -104,18 +107,19 @@ def build(recipe: Recipe, start_from: Source | None = None, labels: Sequence[str
     """
     torch.manual_seed(recipe.optimization.seed)
     model = recipe.model()
-    if start_from is not None:
+    source = None if start_from is None else start_from.network
+    if start_from is not None and source is not None:
         if recipe.binarization.start == "he" and not recipe.real:
             raise InputError(
                 "--start", expected="the weights of --from", found="he", fix="leave one of them out"
             )
         same = not (labels and start_from.labels) or tuple(labels) == start_from.labels
         head = "" if same else _head_of(model, len(labels))
-        take_over(model, start_from.network, without=head)
+        take_over(model, source, without=head)
     if not recipe.real:
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
-    if start_from is not None:
-        _take_over_scales(model, start_from.network, head)
+    if source is not None:
+        _take_over_scales(model, source, head)
     return model
 
 
