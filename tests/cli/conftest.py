@@ -8,8 +8,9 @@ import pytest
 
 from bitfactor.cli import main
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value
-from bitfactor.format.file import golden_input, save
+from bitfactor.format.file import save
 from bitfactor.format.graph import run
+from bitfactor.format.model import golden_input
 
 SKELETON = Skeleton(("left_hand", "right_hand", "head"), ((0, 1),), ((0, 2), (1, 2)))
 COLOURS = ((220, 20, 20), (20, 220, 20), (20, 20, 220))

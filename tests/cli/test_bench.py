@@ -17,8 +17,8 @@ from bitfactor.engines import engines_of, full_precision
 from bitfactor.engines.with_onnxruntime import onnx_baseline
 from bitfactor.engines.with_torch import Baseline
 from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
-from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run
+from bitfactor.format.model import golden_input
 
 RNG = np.random.default_rng(0)
 WINDOW = {"dilation": (1, 1), "groups": 1}

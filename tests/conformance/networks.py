@@ -22,9 +22,9 @@ from tests.targets.c99.test_integers import drawn as drawn_of_images
 
 import bitfactor
 from bitfactor.format import Graph, ModelFile, Node, Value, load, pack_signs, save
-from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run
 from bitfactor.format.integer import in_integers
+from bitfactor.format.model import golden_input
 from bitfactor.format.program import Instruction
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import program_of

@@ -12,7 +12,7 @@ from tests.targets.page.conftest import node as node
 
 import bitfactor
 from bitfactor.format import save
-from bitfactor.format.file import golden_input
+from bitfactor.format.model import golden_input
 from bitfactor.runtime import Session, instruction_sets
 
 NETWORKS = dict(networks())

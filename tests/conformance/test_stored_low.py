@@ -13,9 +13,9 @@ from tests.targets.page.conftest import node as node
 
 import bitfactor
 from bitfactor.format import Graph, ModelFile, Node, Value, load, save
-from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run
 from bitfactor.format.low_precision import is_real_layer, lossless, quantise
+from bitfactor.format.model import golden_input
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of
 

@@ -21,8 +21,8 @@ from torch import nn
 import bitfactor
 from bitfactor.common.errors import InputError
 from bitfactor.format import load
-from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run, total
+from bitfactor.format.model import golden_input
 from bitfactor.runtime import Session, instruction_sets
 
 CHANNELS = 16

@@ -12,7 +12,8 @@ from safetensors import safe_open
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import load, save
-from bitfactor.format.file import _digest, golden_input
+from bitfactor.format.document import digest_of as _digest
+from bitfactor.format.model import golden_input
 
 
 @pytest.fixture

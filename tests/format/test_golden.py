@@ -24,8 +24,9 @@ from bitfactor.format import (
     save,
 )
 from bitfactor.format.bits import are_signs
-from bitfactor.format.file import FORMAT_VERSION, golden_input, golden_inputs
+from bitfactor.format.document import FORMAT_VERSION
 from bitfactor.format.graph import run
+from bitfactor.format.model import golden_input, golden_inputs
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.runtime import Session, instruction_sets
 

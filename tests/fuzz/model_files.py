@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from bitfactor.common.errors import InputError
-from bitfactor.format.file import _digest
+from bitfactor.format.document import digest_of as _digest
 from bitfactor.runtime import Session
 
 MOST_BYTES = 1 << 26

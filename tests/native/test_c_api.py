@@ -13,8 +13,8 @@ import bitfactor
 from bitfactor.common import _native
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node, Value, save
-from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run as execute
+from bitfactor.format.model import golden_input
 from bitfactor.pose import images
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.zoo import file_of, names

@@ -11,8 +11,8 @@ from tests.cases import slow_beside
 from bitfactor.common import machine
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
-from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run, total
+from bitfactor.format.model import golden_input
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.runtime.runner import NativeRunner, default_threads
 

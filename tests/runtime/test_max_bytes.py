@@ -13,8 +13,8 @@ from tests.fuzz.model_files import made_right, put_together, taken_apart
 from bitfactor.common import _native
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, Node, Value, load
-from bitfactor.format.file import golden_input
 from bitfactor.format.graph import MOST_NODES
+from bitfactor.format.model import golden_input
 from bitfactor.format.program import Buffer, Instruction
 from bitfactor.runtime import Session
 from bitfactor.runtime.zoo import file_of

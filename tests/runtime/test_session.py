@@ -13,8 +13,8 @@ import pytest
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node, Value, pack_signs, save
-from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run
+from bitfactor.format.model import golden_input
 from bitfactor.format.signature import FreeSizes
 from bitfactor.runtime import Session, instruction_sets
 

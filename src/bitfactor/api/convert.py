@@ -13,8 +13,8 @@ from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, save
 from bitfactor.format.bits import are_signs
-from bitfactor.format.file import golden_inputs
 from bitfactor.format.graph import run
+from bitfactor.format.model import golden_inputs
 from bitfactor.format.signature import FreeSizes
 from bitfactor.runtime import Session
 

@@ -25,7 +25,7 @@ from bitfactor.training import Recipe, Run, Source, Trial
 from bitfactor.training import dry_run as try_out
 from bitfactor.training import train as train_in
 from bitfactor.training.optimization import moves_latents_alone
-from bitfactor.training.run import Tracker
+from bitfactor.training.trackers import Tracker
 
 if TYPE_CHECKING:
     from bitfactor.api.report import Report

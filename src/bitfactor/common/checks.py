@@ -316,3 +316,14 @@ def _is_defined_anew(before: object, after: object) -> bool:
     places = {(getattr(x, "__module__", None), getattr(x, "__qualname__", None)) for x in (before, after)}
     module, name = places.pop()
     return not places and module is not None and name is not None and "<" not in name
+
+
+def expect_within(found: int, max_bytes: int | None, what: str) -> None:
+    """Raise InputError where something would take more than `max_bytes`."""
+    if max_bytes is not None and found > max_bytes:
+        raise InputError(
+            "max_bytes",
+            expected=f"at most {max_bytes} bytes",
+            found=f"{what} of {found}",
+            fix="allow more, if you trust the file",
+        )

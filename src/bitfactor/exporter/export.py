@@ -46,9 +46,9 @@ from bitfactor.exporter.report import (
 )
 from bitfactor.exporter.split import SplitReport, split
 from bitfactor.format import Graph, InputSpec, ModelFile, Signature, Skeleton, save
-from bitfactor.format.file import golden_inputs
 from bitfactor.format.graph import run
 from bitfactor.format.low_precision import Real, quantise
+from bitfactor.format.model import golden_inputs
 from bitfactor.format.signature import FreeSizes, free_sizes, plain
 from bitfactor.nn.model import Call, Example, copied, noise_like
 from bitfactor.runtime import Session, instruction_sets

@@ -35,9 +35,9 @@ from bitfactor.exporter.parity import check, expect_same_operations, tensors_of,
 from bitfactor.exporter.report import Obstacle, UnsupportedError, grouped
 from bitfactor.exporter.trace import Trace, leaves, placeholders, traced, type_of
 from bitfactor.format import ModelFile, Signature, Value, save
-from bitfactor.format.file import golden_inputs
 from bitfactor.format.graph import run, total
 from bitfactor.format.low_precision import Real, quantise
+from bitfactor.format.model import golden_inputs
 from bitfactor.format.signature import as_float, plain
 from bitfactor.nn.model import Call
 from bitfactor.runtime import Session

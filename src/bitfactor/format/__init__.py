@@ -2,8 +2,9 @@
 
 from bitfactor.common.image_spec import InputSpec, Skeleton
 from bitfactor.format.bits import pack_signs, sign, unpack_signs
-from bitfactor.format.file import ModelFile, load, save
+from bitfactor.format.file import load, save
 from bitfactor.format.graph import Graph, Value
+from bitfactor.format.model import ModelFile
 from bitfactor.format.operations import Node
 from bitfactor.format.signature import Signature
 

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 from xml.etree import ElementTree
 
 from bitfactor.common.checks import checked
-from bitfactor.format.file import ModelFile
 from bitfactor.format.graph import Graph, cost, total
+from bitfactor.format.model import ModelFile
 from bitfactor.format.operations import Node
 
 ROW, TITLE, WIDTH = 20, 22, 350

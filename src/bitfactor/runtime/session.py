@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import checked, expect_that
+from bitfactor.common.checks import checked, expect_that, expect_within
 from bitfactor.common.errors import InputError
 from bitfactor.common.machine import REFERENCE, chosen_isa
-from bitfactor.format.file import ModelFile, Source, content_of, expect_within, load
+from bitfactor.format.file import Source, content_of, load
 from bitfactor.format.graph import Graph
+from bitfactor.format.model import ModelFile
 from bitfactor.runtime.hub import located
 from bitfactor.runtime.inputs import (
     array_of,

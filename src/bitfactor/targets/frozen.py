@@ -17,9 +17,9 @@ from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.machine import chosen_isa
 from bitfactor.format import Graph, ModelFile
-from bitfactor.format.file import golden_inputs
 from bitfactor.format.integer import in_integers
 from bitfactor.format.low_precision import lossless
+from bitfactor.format.model import golden_inputs
 from bitfactor.format.program import Instruction
 from bitfactor.runtime.inputs import packed
 from bitfactor.runtime.program import program_of

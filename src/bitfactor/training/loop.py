@@ -29,9 +29,10 @@ from bitfactor.training.metrics import FlipRatio, Movement
 from bitfactor.training.metrics.latents import troubles
 from bitfactor.training.processes import Request, TerminatedError, naming_the_lost, noting_signals
 from bitfactor.training.recipe import Experiment, Recipe, bad_parameter, origin, prepare
-from bitfactor.training.run import TRACKERS, Run, Tracker, versions
+from bitfactor.training.run import Run, versions
 from bitfactor.training.step import Source, Stepper
 from bitfactor.training.tasks import EVALUATION_BATCH, evaluate
+from bitfactor.training.trackers import TRACKERS, Tracker
 
 
 def progress_bar(console: Console) -> Progress:

@@ -1,4 +1,4 @@
-"""A run's directory: its settings, its last checkpoint, its log; and trackers that get each row of the log.
+"""A run's directory: its settings, its last checkpoint, its log.
 
 recipe.json         the settings, the run whose weights it starts from, the data's interface and identity, the
                     versions it was started with
@@ -23,14 +23,13 @@ import shutil
 import subprocess
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, Literal
-from uuid import uuid4
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +38,7 @@ from torch.optim import Optimizer
 
 from bitfactor.common import __version__
 from bitfactor.common.checks import expect_that, record
-from bitfactor.common.errors import InputError, imported
+from bitfactor.common.errors import InputError
 from bitfactor.common.files import files_run, made_directory, not_writable, replacing, write_file, write_json
 from bitfactor.common.machine import cpu_name
 from bitfactor.common.result import plain
@@ -47,7 +46,7 @@ from bitfactor.data.readers.identity import KEY, Identity, remembered
 from bitfactor.nn import merge_
 from bitfactor.training.metrics.latents import LayerRecord, describe_layers
 from bitfactor.training.optimization import MovingAverage
-from bitfactor.training.processes import TerminatedError, is_of_a_reader
+from bitfactor.training.processes import is_of_a_reader
 from bitfactor.training.tasks import Interface
 
 
@@ -450,58 +449,3 @@ def flat(settings: dict[str, Any], above: str = "") -> dict[str, Any]:
     for name, value in json.loads(json.dumps(settings)).items():
         found |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
     return found
-
-
-Tracker = Literal["wandb", "mlflow"]
-
-
-class Wandb(AbstractContextManager["Wandb"]):
-    """Weights & Biases, in the project that WANDB_PROJECT names, else "bitfactor"."""
-
-    def __init__(self, out: Path, settings: dict[str, Any]) -> None:
-        wandb = imported("wandb", "--track wandb", "wandb")
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "bitfactor"),
-            name=out.name,
-            dir=str(out),
-            config=settings,
-            id=_id_of(out),
-            resume="allow",
-        )
-
-    def on_log(self, row: Mapping[str, Any]) -> None:
-        self._run.log(dict(row), step=row["step"])
-
-    def __exit__(self, failed: type | None, *error: object) -> None:
-        self._run.finish(exit_code=int(failed is not None))
-
-
-class Mlflow(AbstractContextManager["Mlflow"]):
-    """MLflow, where MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say."""
-
-    def __init__(self, out: Path, settings: dict[str, Any]) -> None:
-        self._mlflow = imported("mlflow", "--track mlflow", "mlflow")
-        own = _id_of(out)
-        before = self._mlflow.search_runs(filter_string=f"tags.bitfactor = '{own}'", output_format="list")
-        run_id = before[0].info.run_id if before else None
-        self._mlflow.start_run(run_id=run_id, run_name=out.name, tags={"bitfactor": own})
-        if not before:
-            self._mlflow.log_params(flat(settings))
-
-    def on_log(self, row: Mapping[str, Any]) -> None:
-        self._mlflow.log_metrics({name: float(value) for name, value in row.items()}, step=row["step"])
-
-    def __exit__(self, failed: type | None, *error: object) -> None:
-        stopped = failed is not None and issubclass(failed, TerminatedError | KeyboardInterrupt)
-        self._mlflow.end_run("FINISHED" if failed is None else "KILLED" if stopped else "FAILED")
-
-
-TRACKERS: dict[Tracker, type[Wandb] | type[Mlflow]] = {"wandb": Wandb, "mlflow": Mlflow}
-
-
-def _id_of(out: Path) -> str:
-    """Return what a tracker knows a run by, from its first start on."""
-    file = out / "tracked-as"
-    if not file.exists():
-        file.write_text(uuid4().hex)
-    return file.read_text()

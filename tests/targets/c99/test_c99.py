@@ -10,8 +10,8 @@ from tests.targets.c99.conftest import STRICT
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Value, load, pack_signs
-from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run
+from bitfactor.format.model import golden_input
 from bitfactor.format.signature import Signature
 from bitfactor.pose.images import normalise
 from bitfactor.runtime import Session

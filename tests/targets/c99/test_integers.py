@@ -16,8 +16,8 @@ from tests.integers import of_input, run
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
 from bitfactor.format import Graph, Node, Value, load, pack_signs
-from bitfactor.format.file import ModelFile
 from bitfactor.format.integer import integer_graph
+from bitfactor.format.model import ModelFile
 from bitfactor.runtime.runner import magnitudes_on
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.c99 import export_c

@@ -10,8 +10,8 @@ import pytest
 import bitfactor
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node, Value, load, pack_signs, save
-from bitfactor.format.file import golden_input
 from bitfactor.format.graph import run
+from bitfactor.format.model import golden_input
 from bitfactor.format.program import Buffer, Instruction
 from bitfactor.pose.heatmap import decode
 from bitfactor.runtime import Session

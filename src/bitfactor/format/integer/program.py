@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from bitfactor.format.file import ModelFile
 from bitfactor.format.graph import Graph
 from bitfactor.format.integer.convert import integer_graph
 from bitfactor.format.integer.graph import IntegerGraph
+from bitfactor.format.model import ModelFile
 from bitfactor.format.operations import Node
 from bitfactor.format.operations.integer import LARGEST, PIXEL
 from bitfactor.format.signature import FreeSizes, Length

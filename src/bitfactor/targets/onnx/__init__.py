@@ -17,8 +17,8 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.files import expect_name, expect_output, write_file
 from bitfactor.common.result import Result
 from bitfactor.format import Graph, ModelFile, Node
-from bitfactor.format.file import golden_input
 from bitfactor.format.graph import ARRAYS
+from bitfactor.format.model import golden_input
 from bitfactor.format.operations import OPERATIONS
 from bitfactor.runtime import instruction_sets
 from bitfactor.runtime.runner import runner
