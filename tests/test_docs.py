@@ -20,7 +20,8 @@ from bitfactor.cli.flags import expect_known, flags_of, options_of
 from bitfactor.cli.recipe import Asked, flags_of_all
 from bitfactor.common.files import run_file
 from bitfactor.decompositions import class_of
-from bitfactor.recipes.own import with_options
+from bitfactor.recipes import recipe_named
+from bitfactor.recipes.own import option_values, value_of, with_options
 from bitfactor.study.plan import Plan
 from bitfactor.training import OPTIMIZERS
 
@@ -102,7 +103,7 @@ def test_the_tables_of_what_is_trained_here_are_those_of_its_results(monkeypatch
 def test_the_table_of_parts_is_that_of_its_logs(monkeypatch):
     monkeypatch.setitem(sys.modules, "front", script("results/front.py"))
     parts, page = script("results/parts.py"), (DOCS / "results/parts.md").read_text()
-    table = parts.table({latent: parts.read(latent) for latent in parts.RATES})
+    table = parts.table({latent: parts.read(latent) for latent in parts.RATES}, parts.read_times())
     assert parts.filled(page, {"parts": table}) == page, "run python docs/results/parts.py"
 
 
@@ -110,18 +111,32 @@ def test_a_part_is_compared_with_its_baseline(monkeypatch):
     monkeypatch.setitem(sys.modules, "front", script("results/front.py"))
     parts = script("results/parts.py")
 
-    def trainings(accuracy, seconds):
+    def trainings(accuracy):
         metrics = [{"accuracy": accuracy + seed / 100} for seed in (-1, 0, 1)]
-        outcomes = [{"headline": "accuracy", "metrics": one, "seconds": seconds} for one in metrics]
+        outcomes = [{"headline": "accuracy", "metrics": one} for one in metrics]
         return [{"seed": seed, "outcome": outcome} for seed, outcome in enumerate(outcomes)]
 
-    none = {("baseline", ""): trainings(0.6, 10), ("mixup", "0.2"): trainings(0.62, 15)}
-    lines = parts.table({"none": none, "window": {("baseline", ""): trainings(0.7, 20)}}).splitlines()
+    none = {("baseline", ""): trainings(0.6), ("mixup", "0.2"): trainings(0.62)}
+    timed = {"none": {"baseline": 1.0, "mixup 0.2": 1.5}, "window": {"baseline": 1.0}}
+    lines = parts.table({"none": none, "window": {("baseline", ""): trainings(0.7)}}, timed).splitlines()
     assert lines[2:] == [
         "| baseline | [60.00 ± 1.00](parts/baseline-none.parquet) |  | 1.00 "
         "| [70.00 ± 1.00](parts/baseline-window.parquet) |  | 1.00 |",
         "| `--mixup 0.2` | [62.00 ± 1.00](parts/mixup-none.parquet) | +2.00 [−0.27, +4.27] | 1.50 | | | |",
     ]
+
+
+def test_each_part_is_timed_with_the_options_of_its_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "front", script("results/front.py"))
+    parts = script("results/parts.py")
+    for command in parts.commands():
+        if found := re.search(r"--latent (\w+) --learning-rate (\S+) .*--vary (\S+) (\S+)", command):
+            latent, rate, option, value = found.groups()
+            recipe = with_options(recipe_named(parts.RECIPE), parts.options_of(latent, option, value))
+            plan, values = recipe.optimization, option_values(recipe)
+            assert (plan.steps, plan.precision, recipe.data.holdout) == (1560, "bfloat16", "validation")
+            assert (values["latent"], plan.learning_rate) == (latent, float(rate))
+            assert values[option.replace("-", "_")] == value_of(value)
 
 
 def test_beyond_what_was_trained_the_learning_curve_goes_on():

@@ -85,7 +85,7 @@ def times(data: Path) -> dict[str, dict[str, float]]:
     """Return what a step takes over the baseline's, by latent and part: medians over turns."""
     torch.set_num_threads(1)
     known = {
-        (latent, f"{option} {value}".strip()): _options(latent, option, value)
+        (latent, f"{option} {value}".strip()): options_of(latent, option, value)
         for latent in RATES
         for option, values in {BASELINE: [""], **VARIED}.items()
         if latent == "none" or option not in OF_FREE_WEIGHTS
@@ -115,7 +115,7 @@ def times(data: Path) -> dict[str, dict[str, float]]:
     return found
 
 
-def _options(latent: str, option: str, value: str) -> dict[str, Any]:
+def options_of(latent: str, option: str, value: str) -> dict[str, Any]:
     """Return the options of a part as Python takes them, from the words of its command."""
     fixed = CLIPPED if option == BASELINE else _fixed(option)
     words = f"{NETWORK} {BUDGET} --latent {latent} --learning-rate {RATES[latent]} {fixed}"
@@ -137,11 +137,18 @@ def read(latent: str, folder: Path = LOGS) -> dict[tuple[str, str], Trainings]:
     return found
 
 
-def table(logs: Mapping[str, Mapping[tuple[str, str], Trainings]]) -> str:
+def read_times() -> Mapping[str, Mapping[str, float]]:
+    """Return what `times` wrote; nothing before it did."""
+    return json.loads(TIMES.read_text())["ratios"] if TIMES.exists() else {}
+
+
+def table(
+    logs: Mapping[str, Mapping[tuple[str, str], Trainings]], timed: Mapping[str, Mapping[str, float]]
+) -> str:
     """Return the accuracy of each part, what it adds to the baseline, and its step over the baseline's."""
     head = "| part | " + " | ".join(f"{latent} | points | time" for latent in logs) + " |"
     lines = [head, "| --- |" + " ---: | --- | ---: |" * len(logs)]
-    columns = {latent: dict(_cells(latent, found)) for latent, found in logs.items()}
+    columns = {latent: dict(_cells(latent, found, timed.get(latent, {}))) for latent, found in logs.items()}
     for part in {part: None for found in columns.values() for part in found}:
         option, value = part
         name = BASELINE if option == BASELINE else f"`--{option} {value}`"
@@ -150,12 +157,13 @@ def table(logs: Mapping[str, Mapping[tuple[str, str], Trainings]]) -> str:
     return "\n".join(lines)
 
 
-def _cells(latent: str, found: Mapping[tuple[str, str], Trainings]) -> Iterator[tuple[tuple[str, str], str]]:
+def _cells(
+    latent: str, found: Mapping[tuple[str, str], Trainings], timed: Mapping[str, float]
+) -> Iterator[tuple[tuple[str, str], str]]:
     rows = {part: {one["seed"]: _top1(one) for one in trainings} for part, trainings in found.items()}
     if (BASELINE, "") not in rows:
         return
     pooled, base = Pooled.over(list(rows.values())), rows[BASELINE, ""]
-    timed = json.loads(TIMES.read_text())["ratios"][latent] if TIMES.exists() else {}
     for part, values in rows.items():
         difference, _ = pooled.apart(values, base)
         log = f"[{sample(list(values.values()))}](parts/{part[0]}-{latent}.parquet)"
@@ -175,9 +183,8 @@ def main() -> None:
         ratios = times(Path(sys.argv[2]))
         write_json(TIMES, {"machine": cpu_name(), "torch": torch.__version__, "ratios": ratios})
     else:
-        PAGE.write_text(
-            filled(PAGE.read_text(), {"parts": table({latent: read(latent) for latent in RATES})})
-        )
+        found = table({latent: read(latent) for latent in RATES}, read_times())
+        PAGE.write_text(filled(PAGE.read_text(), {"parts": found}))
 
 
 if __name__ == "__main__":
