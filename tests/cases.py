@@ -5,6 +5,7 @@ The cases that are not in it are slow, and `make test-all` runs them too.
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from itertools import cycle, product
 
@@ -44,3 +45,11 @@ def either(names: Iterable[str]) -> list[object]:
 def _slow(case: object) -> object:
     values = case if isinstance(case, tuple) else (case,)
     return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def wait_for(condition, seconds=600):
+    """Wait until a condition holds, so many seconds at most."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

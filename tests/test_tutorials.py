@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import cv2
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 import uvicorn
 from sklearn.datasets import load_digits
+from tests.cases import wait_for
 
 from bitfactor.cli import main
 from bitfactor.data import Cifar10
@@ -167,8 +167,7 @@ def test_serve(capsys):
     server = uvicorn.Server(uvicorn.Config(names["app"], port=0, log_level="error", log_config=None))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    while not server.started:
-        time.sleep(0.01)
+    wait_for(lambda: server.started, 60)
     port, clients = server.servers[0].sockets[0].getsockname()[1], {}
     exec(blocks[1].replace("8000", str(port)), clients)
     refused = clients["httpx"].post(clients["url"] + "/classify", files={"image": b"no image"})

@@ -10,6 +10,8 @@ from torch import nn
 import bitfactor
 from bitfactor.cli import main
 from bitfactor.common.errors import InputError
+from bitfactor.decompositions import JOINT, LAYERWISE
+from bitfactor.nn.scale import MAPS, PER_CHANNEL
 
 OWN = """
 from torch import nn
@@ -99,14 +101,17 @@ def test_what_cannot_be_exported_and_what_is_dead() -> None:
     assert warning.startswith("3: 100%")
 
 
-def test_every_latent_and_scale_can_be_asked_about() -> None:
-    for choices in (
+@pytest.mark.parametrize(
+    "choices",
+    [
         {"latent": "svd", "rank": 4},
-        {"latent": "product"},
-        {"scale": "none"},
-        {"scale": "learned_map"},
-    ):
-        assert not bitfactor.check(network(), torch.randn(2, 3, 12, 12), **choices).obstacles
+        *({"latent": latent} for latent in (*LAYERWISE, *JOINT)),
+        *({"scale": scale} for scale in (*PER_CHANNEL, *MAPS)),
+    ],
+    ids=str,
+)
+def test_every_latent_and_scale_can_be_asked_about(choices) -> None:
+    assert not bitfactor.check(network(), torch.randn(2, 3, 12, 12), **choices).obstacles
 
 
 def test_a_model_that_does_not_run_on_the_example() -> None:

@@ -46,10 +46,17 @@ def test_a_folder_is_the_images_below_it_but_for_hidden_ones(folder):
 def test_models_and_images_come_in_several_forms(folder):
     session = Session(file_of("digits"))
     file = folder / "cat" / "a.png"
-    for images in (str(file), [file, str(file)], (one for one in [file])):
-        assert all(one == predict("digits", file).images[0] for one in predict(session, images).images)
-    for images in ((IMAGE,), [IMAGE, IMAGE], (one for one in [IMAGE])):
-        assert all(one == predict("digits", IMAGE).images[0] for one in predict(session, images).images)
+    for images, count in ((str(file), 1), ([file, str(file)], 2), ((one for one in [file]), 1)):
+        assert predict(session, images).images == predict("digits", file).images * count
+    for images, count in (((IMAGE,), 1), ([IMAGE, IMAGE], 2), ((one for one in [IMAGE]), 1)):
+        assert predict(session, images).images == predict("digits", IMAGE).images * count
+
+
+@pytest.mark.parametrize("top", [1, 5])
+def test_as_many_classes_as_asked_for(top, folder, capsys):
+    assert len(predict("digits", IMAGE, top=top).images[0].classes) == top
+    assert main(["predict", "digits", str(folder / "cat/a.png"), "--top", str(top), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["images"][0]["classes"]) == top
 
 
 @pytest.mark.parametrize(

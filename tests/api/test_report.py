@@ -79,9 +79,17 @@ def test_a_run_begins_with_what_it_is_for_and_ends_with_what_is_for_researchers(
     assert all("loss" in row for row in run.history)
 
 
-def test_mistakes_are_shown_the_most_confident_first(tmp_path):
+def test_mistakes_are_shown_the_most_confident_first(tmp_path, monkeypatch):
     run = bitfactor.train("digits", out=tmp_path / "a", epochs=1, limit=64, widths=(8,), blocks=(1,))
     outcome = run.evaluate()
     network = run.model()
     scores = network(Digits.load().test[0]).detach().double().softmax(1).numpy()
     assert np.allclose(outcome.confidence, scores.max(1), atol=1e-5)
+    shown = []
+    monkeypatch.setattr(
+        "bitfactor.api.report.gallery", lambda images, found, truth: shown.extend(found) or ""
+    )
+    run_document(run.path, None)
+    sure = [int(one.rpartition(" ")[2].rstrip("%")) for one in shown]
+    assert sure == sorted(sure, reverse=True)
+    assert sure[0] == round(100 * max(outcome.confidence[outcome.found != outcome.expected]))

@@ -288,7 +288,7 @@ def test_a_trial_is_within_half_of_the_truth(tmp_path):
     assert not (tmp_path / "run").exists()
     run = bitfactor.train("digits", out=tmp_path / "run", **options)
     seconds = sum(row["seconds"] for row in run.history)
-    assert trial.hours * 3600 == pytest.approx(seconds, rel=1.0)
+    assert seconds / 4 < trial.hours * 3600 < 4 * seconds
 
 
 OF_ONE_LAYOUT = """

@@ -8,9 +8,9 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import pytest
+from tests.cases import wait_for
 
 from bitfactor.cli import main
 from bitfactor.runtime import Session
@@ -19,13 +19,6 @@ from bitfactor.training import Run
 
 TINY = ["--blocks", "1", "--widths", "8", "--batch-size", "8", "--limit", "64", "--checkpoint-steps", "1"]
 ONE_SCALE = ["--scale", "learned", "--seeds", "1"]
-
-
-def wait_for(condition, seconds=600):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def nobody_trains_in(directory):

@@ -120,7 +120,7 @@ def test_missing_run(fails, tmp_path):
         ["report", tmp_path, "-o", tmp_path / "x.html"],
     ):
         assert "expected the directory of a training run, found no such file" in fails(*command)
-    assert not (tmp_path / "x").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_run_with_other_settings(fails, run):

@@ -96,20 +96,6 @@ def test_what_needs_more_names_the_extra(without_torch, command, extra, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_a_session_needs_numpy_and_safetensors_alone(without):
-    """On arrays; an image takes OpenCV, and a file without it is refused in one sentence."""
-    code = """
-import numpy as np
-from bitfactor.runtime import Session
-from bitfactor.runtime.zoo import file_of
-session = Session(file_of("digits"), threads=1)
-session.verify()
-print(session(np.zeros((2, 1, 8, 8), np.float32)).shape)
-"""
-    done = without(["torch", "cv2", "tyro", "rich", "scipy", "h5py"], code)
-    assert done.stdout == "(2, 10)\n", done.stderr
-
-
 def test_a_command_without_its_parser_says_what_to_install(without):
     done = without(["tyro"], "from bitfactor.cli import main\nsys.exit(main(['zoo']))")
     assert done.returncode == 2

@@ -31,7 +31,7 @@ from bitfactor.runtime.program import program_of
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.frozen import frozen
 
-EVERY_OPERATION = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
+OF_VERSION_1 = Path(__file__).parents[1] / "format" / "golden" / "version1.safetensors"
 DRAWN = tuple(range(12))
 
 
@@ -80,7 +80,7 @@ def networks() -> Iterator[tuple[str, ModelFile]]:
     """Yield all with their names."""
     for seed in DRAWN:
         yield f"drawn-{seed}", drawn(seed)
-    yield "every-operation", load(EVERY_OPERATION)
+    yield "every-operation", load(OF_VERSION_1)
     for name in SMALL:
         yield name, load(file_of(name))
 

@@ -1,7 +1,7 @@
 """Networks that nobody designed: drawn layer by layer, exported, and run on every instruction set.
 
 `export` itself compares each operation with torch, signs and sums bit for bit, and raises where one differs;
-here the runtime must give the reference's bits, and a network without real layers torch's.
+here the runtime must give the reference's bits.
 """
 
 import tempfile

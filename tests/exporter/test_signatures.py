@@ -12,6 +12,7 @@ import bitfactor
 from bitfactor.common.errors import InputError
 from bitfactor.exporter import export
 from bitfactor.format import load
+from bitfactor.format.drawing import svg
 from bitfactor.runtime import Session, instruction_sets
 from bitfactor.targets.c99 import export_c
 from bitfactor.targets.onnx import export_onnx
@@ -120,6 +121,7 @@ def test_its_profile_drawing_and_description(towers) -> None:
     assert "depth" in str(found)
     assert found.to_dict()["types"] == ("float32", "float32", "float32", "bool", "int64")
     assert load(towers[1]).graph.others[0].name == "image"
+    assert "depth" in svg(load(towers[1]), "towers")
 
 
 def test_a_check_and_a_summary_take_the_same_example() -> None:

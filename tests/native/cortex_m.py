@@ -54,7 +54,7 @@ def test_a_network_of_the_zoo(name, core, tmp_path):
 
 
 @every_core
-def test_every_operation(core, tmp_path):
+def test_operations_of_version_1(core, tmp_path):
     model = load(GOLDEN)
     model = replace(model, graph=replace(model.graph, outputs=model.graph.outputs[:1]))
     report = export_c(model, tmp_path / "net.c")

@@ -318,10 +318,11 @@ def test_a_file_that_is_none(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipe has a path here")
 def test_a_file_may_be_a_pipe(frozen, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    writer = Thread(target=(tmp_path / "pipe").write_bytes, args=(frozen["cifar10-resnet18"].read_bytes(),))
+    content = frozen["cifar10-resnet18"].read_bytes()
+    writer = Thread(target=(tmp_path / "pipe").write_bytes, args=(content,), daemon=True)
     writer.start()
     network = LIBRARY.bf_open(str(tmp_path / "pipe").encode(), None)
-    writer.join()
+    writer.join(10)
     assert network is not None
     LIBRARY.bf_free(network)
 

@@ -189,18 +189,23 @@ def test_bfloat16_is_the_exact_sum_rounded_once(last):
     torch.testing.assert_close(also_of_x, of_x, rtol=0.05, atol=0.05)
 
 
-def test_the_bits_do_not_depend_on_threads_or_instruction_set(monkeypatch):
+def test_the_bits_do_not_depend_on_threads_nor_those_of_outputs_on_the_instruction_set(monkeypatch):
     layer, x = BinaryConv2d(70, 40, 3, padding=1), torch.randn(5, 70, 9, 9)
     expected = run(layer, x)
     threads = torch.get_num_threads()
     for isa in instruction_sets():
         monkeypatch.setenv("BITFACTOR_ISA", isa)
+        found = []
         for count in (1, 3):
             torch.set_num_threads(count)
             try:
-                assert torch.equal(run(layer, x)[0], expected[0])
+                found.append(run(layer, x))
             finally:
                 torch.set_num_threads(threads)
+        (one, gradients), (other, others) = found
+        assert torch.equal(one, expected[0])
+        assert torch.equal(other, expected[0])
+        assert all(map(torch.equal, gradients, others))
 
 
 def test_float64_is_multiplied_by_torch(plainly, took):

@@ -180,8 +180,10 @@ def test_layers_of_a_bank_are_one_program_for_the_compiler() -> None:
     x = torch.randn(2, 4)
     for layer, compiled in zip(model[1:-1], layers, strict=True):
         assert torch.equal(compiled(x), layer(x))
-    assert not torch._dynamo.utils.counters["recompile_limit"]
-    assert not torch._dynamo.utils.counters["graph_break"]
+    counters = torch._dynamo.utils.counters
+    assert counters["stats"]["unique_graphs"] == 1
+    assert not counters["graph_break"]
+    assert not counters["unimplemented"]
 
 
 def test_a_frozen_layer_of_a_bank_keeps_its_signs() -> None:

@@ -238,7 +238,11 @@ def test_latex_takes_any_text(tmp_path):
     write_latex(Document("t", [], [("fact", words)], [Chapter(words, tables=[table])]), tmp_path / "s.tex")
     if shutil.which("pdflatex"):
         _compile(tmp_path / "s.tex")
-    text = re.sub(r"\\[\\{}%&$#_]", "", (tmp_path / "s.tex").read_text())
+    text = (tmp_path / "s.tex").read_text()
+    escaped = r"a\textbackslash{}b \{x\} 50\% \& \$1 \#2 \_3 \textasciitilde{} \textasciicircum{} "
+    assert escaped + r"$<$ $>$ $|$ $\pm$ $-$ -- $\times$ 4 5 [*] U+6F22" in text
+    assert r"{[} & {*} \\" in text
+    text = re.sub(r"\\[\\{}%&$#_]", "", text)
     assert text.count("{") == text.count("}")
 
 

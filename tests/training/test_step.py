@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
+from bitfactor.decompositions import orthogonality_penalty
 from bitfactor.nn import BinaryLayer, BinaryLinear, LearnedScale
 from bitfactor.training import (
     OPTIMIZERS,
@@ -278,6 +279,30 @@ def test_each_optimizer_and_precision_lowers_the_loss(stepper_of, toy, optimizer
         stepper.update()
     assert min(losses[-5:]) < 0.7 * losses[0]
     assert {parameter.dtype for parameter in stepper.network.parameters()} == {torch.float32}
+
+
+def test_precision_and_layout_reach_the_layers(stepper_of, toy):
+    stepper, seen = stepper_of(precision="bfloat16", channels_last=True), []
+    layer = next(m for m in stepper.network.modules() if isinstance(m, BinaryLayer))
+    layer.register_forward_hook(lambda module, inputs, output: seen.append((*inputs, output)))
+    stepper.loss_of(*toy.images(0, 16), 0)
+    ((x, y),) = seen
+    assert y.dtype == torch.bfloat16
+    assert x.shape[1] > 1
+    assert x.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_the_penalty_is_part_of_the_loss(stepper_of, toy):
+    losses = []
+    for weight in (0.0, 0.5):
+        stepper = stepper_of(binarization=Binarization(latent="tucker", orthogonality=weight))
+        for name, parameter in stepper.network.named_parameters():
+            if "factors" in name:
+                parameter.data.mul_(2)
+        losses.append(float(stepper.loss_of(*toy.images(0, 16), 0)))
+    penalty = float(orthogonality_penalty(stepper.network))
+    assert penalty > 0
+    assert losses[1] - losses[0] == pytest.approx(0.5 * penalty, rel=1e-4)
 
 
 @pytest.mark.parametrize("latent", LATENTS)

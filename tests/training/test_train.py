@@ -1,5 +1,6 @@
 """Each latent and scale trains and exports, and a recipe is its settings."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -56,6 +57,8 @@ def test_the_seed_decides_the_first_weights():
     recipe = recipe_named("digits")
     one, two = (build(recipe).state_dict() for _ in range(2))
     assert all((one[name] == two[name]).all() for name in one)
+    other = build(replace(recipe, optimization=replace(recipe.optimization, seed=1))).state_dict()
+    assert any((one[name] != other[name]).any() for name in one)
 
 
 def test_a_finished_run_says_so(run, capsys):

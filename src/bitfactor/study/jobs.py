@@ -55,9 +55,9 @@ class Job:
     device: str = ""
     claim: IO[str] | None = field(default=None, repr=False)
 
-    def epochs_by(self, first: int) -> int:
-        """Return its epochs; where a number of steps was asked for, by the steps of a first epoch."""
-        return self.epochs if self.steps is None else ceil(self.steps / first)
+    def epochs_by(self, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Return its epochs; of a number of steps, the first row of a log tells how many there are."""
+        return ceil(self.steps / rows[0]["step"]) if self.steps and rows else self.epochs
 
     def take(self) -> bool:
         """Claim the cell if it is to be trained, and return whether that is for this process to do."""
@@ -240,7 +240,7 @@ class Progress:
     def _caption(self) -> str:
         rows = {job.directory.path: job.directory.history() for job in self._jobs}
         seconds = [row["seconds"] for history in rows.values() for row in history]
-        first = next((history[0]["step"] for history in rows.values() if history), 1)
+        first = next(filter(None, rows.values()), [])
         left = sum(
             job.epochs_by(first) - len(rows[job.directory.path])
             for job in self._jobs
@@ -255,7 +255,7 @@ def _cells(job: Job, headline: str) -> tuple[str, str, str, str]:
     """Return state, epoch, last measurement and time left."""
     rows = [] if job.state in ("waiting", "elsewhere") else job.directory.history()
     measured = [row[headline] for row in rows if headline in row]
-    epochs = job.epochs_by(rows[0]["step"]) if rows else 0
+    epochs = job.epochs_by(rows)
     left = (epochs - len(rows)) * mean(row["seconds"] for row in rows) if rows else 0.0
     return (
         job.state,

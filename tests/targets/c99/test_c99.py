@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.operations import CASES, model_of
 from tests.targets.c99.conftest import STRICT
 
 from bitfactor.common.errors import InputError
-from bitfactor.format import Graph, InputSpec, ModelFile, Node, Value, load, pack_signs
+from bitfactor.format import InputSpec, Node, load, pack_signs
 from bitfactor.format.graph import run
 from bitfactor.format.model import golden_input
 from bitfactor.format.signature import Signature
@@ -21,12 +22,31 @@ from bitfactor.targets.c99 import export_c
 GOLDEN = Path(__file__).parents[2] / "format" / "golden" / "version1.safetensors"
 
 
-def model_of(nodes, shape):
-    graph = Graph(Value("x", shape, "float32"), tuple(nodes), (nodes[-1].name,))
-    return ModelFile(graph, run(graph, golden_input(shape)))
+NOT_IN_C = ("exp", "log", "sqrt", "reciprocal", "gelu", "matmul", "embedding", "resize_bilinear")
+NOT_IN_C += ("join with a constant",)
+OVER_MAPS_IN_C = ("upsample_nearest, over maps", "global_avg_pool, over maps")
 
 
-def test_every_operation(compiled):
+def is_in_c(case):
+    return not case.startswith(NOT_IN_C) and ("over maps" not in case or case in OVER_MAPS_IN_C)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not is_in_c(case)])
+def test_an_operation_that_c_does_not_have(compiled, case):
+    with pytest.raises(InputError, match="expected operations that the C form has, found"):
+        compiled(model_of(*CASES[case]))
+
+
+@pytest.mark.parametrize("case", filter(is_in_c, CASES))
+def test_each_operation(compiled, case):
+    model = model_of(*CASES[case])
+    x = np.concatenate([golden_input(model.graph.input.shape) * np.float32(k) for k in (1, -1, 0.5)])
+    (expected,) = run(model.graph, x)
+    found = compiled(model)(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+def test_operations_of_version_1(compiled):
     model = load(GOLDEN)
     x = np.concatenate([golden_input(model.graph.input.shape) * np.float32(k) for k in (1, -1, 0.5)])
     for found, expected in zip(compiled(model)(x), run(model.graph, x), strict=True):

@@ -1,7 +1,7 @@
 """Drawn networks as C in integers: the bits of the reference, sanitizers silent."""
 
-import shutil
 import subprocess
+import sys
 from itertools import product
 from math import prod
 
@@ -25,7 +25,7 @@ from bitfactor.targets.c99 import export_c
 IMAGES = 3
 SANITIZERS = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 LEVELS = "023"
-COMPILERS = [each for each in ("gcc", "clang") if shutil.which(each)]
+COMPILERS = {"gcc": ["gcc"], "clang": [sys.executable, "-m", "ziglang", "cc"]}
 
 
 class Drawn:
@@ -204,11 +204,11 @@ def written(model, folder, kind, samples=None):
     )
 
 
-def outputs_of(folder, inputs, *flags, compiler="gcc"):
+def outputs_of(folder, inputs, *flags, compiler=("gcc",)):
     """Compile what was written, and run it on inputs (N, H, W, C)."""
     sources = [str(folder / "main.c"), str(folder / "net.c")]
     strict = ["-std=c99", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run([compiler, *strict, *flags, *sources, "-o", str(folder / "a")], check=True)
+    subprocess.run([*compiler, *strict, *flags, *sources, "-o", str(folder / "a")], check=True)
     done = subprocess.run([folder / "a"], input=inputs.tobytes(), stdout=subprocess.PIPE, check=True)
     return np.frombuffer(done.stdout, np.int32).reshape(len(inputs), -1)
 
@@ -295,9 +295,9 @@ def test_a_network_of_the_zoo_however_it_is_compiled(name, levels, tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     (expected,) = run(graph, pixels.transpose(0, 3, 1, 2).astype(np.int64) - 128)
     written(model, tmp_path, "uint8_t")
-    for compiler in COMPILERS:
+    for compiler, command in COMPILERS.items():
         for level in levels:
-            found = outputs_of(tmp_path, pixels, f"-O{level}", compiler=compiler)
+            found = outputs_of(tmp_path, pixels, f"-O{level}", compiler=command)
             np.testing.assert_array_equal(found, expected.reshape(2, -1), err_msg=f"{compiler} -O{level}")
 
 

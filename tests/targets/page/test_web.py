@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.operations import CASES, model_of
 
 import bitfactor
 from bitfactor.common.errors import InputError
@@ -36,8 +37,14 @@ def expect_close(node, path, tmp_path, relaxed):
     return found
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_each_operation(node, tmp_path, case):
+    save(tmp_path / "net.safetensors", model_of(*CASES[case]))
+    expect_close(node, tmp_path / "net.safetensors", tmp_path, relaxed=False)
+
+
 @every_module
-def test_every_operation(node, tmp_path, relaxed):
+def test_operations_of_version_1(node, tmp_path, relaxed):
     found = expect_close(node, GOLDEN, tmp_path, relaxed)
     assert found["labels"] == ["circle", "square", "star", "line", "point"]
     assert found["image"]["resizeHeight"] == 8  # without a margin, as it finds keypoints

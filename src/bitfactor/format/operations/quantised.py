@@ -106,6 +106,8 @@ class QuantisedConv2d(Weighted):
     attributes = SLIDING
 
     def infer(self, node: Node, x: Shape) -> Shape:
+        if len(x) != 3:
+            raise bad(node, "one map, shaped (C, H, W)", str(x))
         shape = convolved(node, x, channels_of_group(node, x))
         _expect(node, x[0], shape[0])
         return shape

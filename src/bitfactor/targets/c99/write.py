@@ -310,9 +310,11 @@ def _source(model: ModelFile, path: Path, prefix: str, layers: Layers) -> str:
     taps = f"static cell *const taps = arena + {after_row}; /* signs under a window */\n" * (
         layers.taps_cells > 0
     )
+    row = "static cell *const row = arena; /* the channels of the pixel that is made */\n" * (
+        len(layers.functions) > 0
+    )
     memory = (
-        f"static cell arena[{prefix.upper()}_ARENA_BYTES / {CELL}];\n"
-        f"static cell *const row = arena; /* the channels of the pixel that is made */\n{taps}"
+        f"static cell arena[{prefix.upper()}_ARENA_BYTES / {CELL}];\n{row}{taps}"
         f"static cell *const maps = arena + {after_row + layers.taps_cells};"
     )
     functions = [*layers.functions, *_entries(model, prefix, layers)]
