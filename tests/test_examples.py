@@ -104,9 +104,11 @@ def test_a_recipe_of_ones_own_is_trained_and_exported(call, tmp_path, monkeypatc
         predict(net, image[..., :3])
 
 
-@pytest.mark.parametrize(
-    "notebook", sorted((EXAMPLES / "notebooks").glob("*.py")), ids=lambda path: path.stem
-)
+NOTEBOOKS = sorted((EXAMPLES / "notebooks").glob("*.py"))
+assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(notebook, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
