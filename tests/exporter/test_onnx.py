@@ -56,6 +56,26 @@ def test_onnx_runtime_gives_what_the_reference_gives(case, form):
             np.testing.assert_array_equal(found, expected)
 
 
+OUTSIDE = np.array([[-100, -1, 0, 1e-40, 2.4, 89, 1e30]], np.float32)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        *pointwise("exp"),
+        *pointwise("log"),
+        *pointwise("sqrt"),
+        *pointwise("embedding", table=floats(3, 5)),
+        *pointwise("reduce_pixels", attributes={"how": "mean"}),
+    ],
+    ids=lambda node: node.op,
+)
+def test_numbers_out_of_range_and_vectors(node):
+    graph = model_of([node], (7,)).graph
+    (found,), (expected,) = run_onnx(to_onnx(ModelFile(graph, ())), OUTSIDE).values(), run(graph, OUTSIDE)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_baseline_in_torch_has_every_operation(case):
     nodes, shape = CASES[case]

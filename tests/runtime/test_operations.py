@@ -55,6 +55,29 @@ def test_reductions(isa, over, shape, how, seed):
 
 
 @every_set
+@pytest.mark.parametrize("how", ["max", "min"])
+def test_of_equal_zeros_the_first_one_counts(isa, how):
+    """Its sign shows in what comes after it."""
+    x = np.array([[[[0.0, -0.0]]], [[[-0.0, 0.0]]]], np.float32)
+    pool = {"kernel": (1, 2), "stride": (1, 1), "padding": (0, 0, 0, 0)}
+    for node in (
+        Node("m", "max_pool2d", ("x",), pool),
+        Node("m", "reduce_pixels", ("x",), {"how": how}),
+        Node("m", "reduce_channels", ("x",), {"how": how}),
+    ):
+        of = x.reshape(2, 2, 1, 1) if node.op == "reduce_channels" else x
+        with np.errstate(divide="ignore"):
+            check([node, Node("y", "reciprocal", ("m",))], of, isa)
+
+
+@every_set
+def test_what_depends_on_constants_alone_is_there_for_each_sample(isa):
+    value = np.array([[-1.0], [2.0]], np.float32)
+    x = np.zeros((3, 2), np.float32)
+    check([Node("z", "constant", (), {}, {"value": value}), Node("y", "relu", ("z",))], x, isa)
+
+
+@every_set
 @drawn(25, groups=st.integers(1, 3), depth=channels, maps=sizes, rows=st.integers(1, 30), seed=seeds)
 def test_matmul_with_its_transposed(isa, groups, depth, maps, rows, seed):
     attributes = {"groups": groups, "transposed": 1}

@@ -11,7 +11,7 @@ Every value has a batch dimension before them, of any size. A value has one of t
 """
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from math import prod
 from operator import add
 from typing import Any, Literal, get_args
@@ -155,6 +155,14 @@ def infer(node: Node, values: Mapping[str, Value]) -> Value:
     return Value(node.name, shape, op.dtype)
 
 
+def needed(graph: Graph) -> Graph:
+    """Return the graph without the nodes that no output needs."""
+    read = {*graph.outputs}
+    for node in reversed(graph.nodes):
+        read |= {*node.inputs} if node.name in read else set()
+    return replace(graph, nodes=tuple(node for node in graph.nodes if node.name in read))
+
+
 def run(graph: Graph, *xs: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     """Return the outputs of `graph` by the reference, operation by operation, in numpy.
 
@@ -166,7 +174,9 @@ def run(graph: Graph, *xs: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     for node in graph.nodes:
         inputs = (values[name] for name in node.inputs)
         values[node.name] = OPERATIONS[node.op].reference(node, *inputs)
-    return tuple(values[name] for name in graph.outputs)
+    outputs = (values[name] for name in graph.outputs)
+    samples = len(xs[0]) if xs else 1
+    return tuple(y if len(y) == samples else np.repeat(y, samples, 0) for y in outputs)  # of a constant alone
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,8 @@ def lossless(weight: NDArray[np.float32]) -> Low | None:
 def _halves(weight: NDArray[np.float32]) -> Low | None:
     with np.errstate(over="ignore"):
         values = weight.astype(np.float16)
-    return Low(values) if values.astype(np.float32).tobytes() == weight.tobytes() else None
+    same = values.astype(np.float32).tobytes() == weight.tobytes()
+    return Low(values) if same and np.isfinite(values).all() else None
 
 
 def _levels(rows: NDArray[np.float32]) -> Low | None:

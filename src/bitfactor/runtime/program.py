@@ -177,7 +177,8 @@ def _place(graph: Graph, steps: Sequence[Step], sign_word: int = WORD_BYTES) -> 
             fits = addend in home and _bytes(graph.values[addend], sign_word) == _bytes(
                 graph.values[value], sign_word
             )
-            if fits and last[addend] == i and not windows:
+            read = {root.get(source, source) for source in step.sources}  # in another shape too
+            if fits and addend not in read and last[addend] == i and not windows:
                 home[value] = home[addend]
                 last[home[value]] = last[value]
     lifetimes = {

@@ -179,7 +179,7 @@ def magnitudes_on(graph: Graph, samples: NDArray[np.float32]) -> Mapping[str, fl
     """Return the largest magnitude of each real value of `graph` on samples (N, *input shape)."""
     names = tuple(node.name for node in graph.nodes if graph.values[node.name].dtype == "float32")
     found = {graph.input.name: float(np.abs(samples).max()), **dict.fromkeys(names, 0.0)}
-    for outputs in outputs_on(replace(graph, outputs=names), samples):
+    for outputs in outputs_on(replace(graph, outputs=names), samples) if names else ():
         for name, value in zip(names, outputs, strict=True):
             found[name] = max(found[name], float(np.abs(value).max()))
     return found

@@ -150,7 +150,7 @@ def test_the_header_is_for_cplusplus_too(tmp_path):
     subprocess.run(["g++", "-Wall", "-Werror", "-fsyntax-only", str(tmp_path / "main.cpp")], check=True)
 
 
-@pytest.mark.parametrize("name", ["net.cpp", "net", "1net.c", "ü.c"])
+@pytest.mark.parametrize("name", ["net.cpp", "net", "1net.c", "ü.c", "run.c", "run-net.c"])
 def test_a_name_that_c_cannot_take_is_refused(tmp_path, name):
     with pytest.raises(InputError, match="expected a name"):
         export_c(load(file_of("digits")), tmp_path / name)
@@ -283,6 +283,25 @@ def test_a_pad_is_filled(compiled):
     model = model_of([pad], (3, 2, 2))
     x = np.random.default_rng(0).standard_normal((3, 3, 2, 2), np.float32)
     np.testing.assert_array_equal(compiled(model)(x), run(model.graph, x)[0])
+
+
+def linear_of(weight):
+    tensors = {"weight": np.array([[weight, 0.5]], np.float32), "bias": np.zeros(1, np.float32)}
+    return Node("y", "linear", ("x",), {}, tensors)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [Node("y", "pad", ("x",), {"axis": 0, "before": 1, "after": 0, "value": 1e39}), linear_of(np.inf)],
+    ids=lambda node: node.op,
+)
+def test_infinity(compiled, node):
+    assert compiled(model_of([node], (2,)))(np.ones((1, 2), np.float32)).ravel()[0] == np.inf
+
+
+def test_a_weight_that_is_no_number_is_refused(tmp_path):
+    with pytest.raises(InputError, match="constant y_weight: expected numbers, found NaN"):
+        export_c(model_of([linear_of(np.nan)], (2,)), tmp_path / "net.c")
 
 
 def test_an_affine_of_each_pixel_follows_sums(compiled):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec
 from bitfactor.format.bits import unpack_signs
-from bitfactor.format.graph import Graph
+from bitfactor.format.graph import Graph, needed
 from bitfactor.format.integer.bounds import magnitudes
 from bitfactor.format.integer.graph import MOVES, IntegerGraph, IntegerValue, Type
 from bitfactor.format.operations import Node
@@ -72,6 +72,7 @@ def integer_graph(
     >>> integer_graph(model.graph, model.input_spec).outputs
     ('fc.flatten',)
     """
+    graph = needed(graph)
     _expect_defined(graph)
     if ranges is None and spec is None:
         raise InputError(
@@ -422,6 +423,10 @@ def _expect_defined(graph: Graph) -> None:
             found=str(len(graph.inputs)),
             fix="split the model",
         )
+    if graph.input.name in graph.outputs:
+        expected, found = "a value that is computed, for precision 'integer'", "the input"
+        where = f"output {graph.input.name!r}"
+        raise InputError(where, expected=expected, found=found, fix="leave it out of the outputs")
     for node in graph.nodes:
         if node.op not in _CONVERTED:
             raise _undefined(node)

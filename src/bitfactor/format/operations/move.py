@@ -235,7 +235,8 @@ def axes_of(node: Node, x: Shape) -> list[int]:
     many each is cut into. A length may be -1, once for an axis: what is left.
     """
     split, parts, memory = node.attributes["split"], node.attributes["parts"], (*x[1:], x[0])
-    if not isinstance(parts, tuple) or len(parts) != len(memory) or sum(parts) != len(split):
+    are_lengths = isinstance(split, tuple) and isinstance(parts, tuple)
+    if not are_lengths or len(parts) != len(memory) or sum(parts) != len(split):
         raise bad(node, f"parts of each of {len(memory)} axes, and a length of each", f"{parts} and {split}")
     lengths: list[int] = []
     for count, length in zip(parts, memory, strict=True):
@@ -324,7 +325,8 @@ class Take(Move):
         axis, indices = node.attributes["axis"], node.attributes["indices"]
         if not isinstance(axis, int) or not 0 <= axis < len(x):
             raise bad(node, f"an axis of {x}", repr(axis))
-        if not isinstance(indices, tuple) or not indices or not all(0 <= i < x[axis] for i in indices):
+        known = range(x[axis])
+        if not isinstance(indices, tuple) or not indices or not all(i in known for i in indices):
             raise bad(node, f"indices of 0 to {x[axis] - 1}", str(indices)[:60])
         return (*x[:axis], len(indices), *x[axis + 1 :])
 
@@ -407,7 +409,8 @@ class Embedding(Rows):
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
         rank = len(b.shape(x))
-        rows = b.emit("Cast", [x], attributes={"to": 7})  # onnx.TensorProto.INT64
+        within = b.emit("Clip", [x, b.number(0), b.number(len(node.tensors["table"]) - 1)])
+        rows = b.emit("Cast", [within], attributes={"to": 7})  # onnx.TensorProto.INT64
         last = b.emit("Transpose", [rows], attributes={"perm": [0, *range(2, rank + 1), 1]})
         taken = b.emit("Gather", [b.constant(node.tensors["table"], f"{node.name}:table"), last])
         b.emit("Transpose", [taken], node.name, {"perm": [0, rank + 1, *range(1, rank + 1)]})

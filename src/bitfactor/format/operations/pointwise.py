@@ -1,6 +1,7 @@
 """Operations on each number by itself, which follow others in registers."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from bitfactor.format.operations.operation import (
 from bitfactor.format.program import Buffer, Instruction
 
 _SMALLEST_NORMAL = np.finfo(np.float32).tiny
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def _over(parameter: Array, x: Array) -> Array:
@@ -169,10 +171,17 @@ class Clip(Pixelwise):
 
 
 class Function(Pixelwise):
-    """A function of each number alone, which ONNX and the program have by the same name."""
+    """A function of each number alone, which ONNX and the program have by the same name; of a cut number."""
 
-    def __init__(self, name: str, of: Callable[[Float], Float]) -> None:
-        self.onnx_op, self.kind, self.of = name, name.lower(), of
+    def __init__(
+        self, name: str, of: Callable[[Float], Float], bounds: tuple[float, float] | None = None
+    ) -> None:
+        self.onnx_op, self.kind, self.of, self.bounds = name, name.lower(), of, bounds
+
+    def onnx(self, b: Onnx, node: Node, *inputs: Any, **_: Any) -> None:
+        if self.bounds is not None:
+            inputs = (b.emit("Clip", [*inputs, *map(b.number, self.bounds)]),)
+        b.emit(self.onnx_op, inputs, node.name)
 
     def reference(self, node: Node, x: Float) -> Float:
         return self.of(x)
@@ -181,9 +190,9 @@ class Function(Pixelwise):
 FUNCTIONS: dict[str, Operation] = {
     "relu": Function("Relu", lambda x: np.where(x > 0, x, np.float32(0))),
     "sigmoid": Function("Sigmoid", lambda x: np.float32(1) / (np.float32(1) + exponential(-x))),
-    "exp": Function("Exp", exponential),
-    "log": Function("Log", logarithm),
-    "sqrt": Function("Sqrt", lambda x: np.sqrt(np.where(x > 0, x, np.float32(0)))),
+    "exp": Function("Exp", exponential, (-87, 88)),
+    "log": Function("Log", logarithm, (float(_SMALLEST_NORMAL), _LARGEST)),
+    "sqrt": Function("Sqrt", lambda x: np.sqrt(np.where(x > 0, x, np.float32(0))), (0, _LARGEST)),
     "reciprocal": Function("Reciprocal", lambda x: np.float32(1) / x),
 }
 

@@ -1,5 +1,6 @@
 """Pools: over windows, over all pixels, over all channels; and interpolation."""
 
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -59,8 +60,9 @@ class MaxPool2d(_Pool):
     kind = "max_pool"
 
     def reference(self, node: Node, x: Float) -> Float:
-        taps = windows(pad(x, node, -np.inf), node.attributes["kernel"], node.attributes["stride"])
-        return np.asarray(np.max(np.stack(taps), axis=0))
+        """A window that lies in the padding alone gives minus infinity."""
+        first, *others = windows(pad(x, node, -np.inf), node.attributes["kernel"], node.attributes["stride"])
+        return reduce(_larger, (first, *others), np.full_like(first, -np.inf))
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
         b.emit("MaxPool", [x], node.name, onnx_window(b, node, x, node.attributes["kernel"]))
@@ -136,6 +138,15 @@ class Softmax(Rows):
         return np.asarray(exponentials / total[:, None])
 
 
+def _larger(x: Float, y: Float) -> Float:
+    """Return the larger number; of equal ones, as 0 and -0 are, the first."""
+    return np.where(y > x, y, x)
+
+
+def _smaller(x: Float, y: Float) -> Float:
+    return np.where(y < x, y, x)
+
+
 _REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}
 
 
@@ -151,6 +162,9 @@ class _Reduction(Rows):
 
     def onnx(self, b: Onnx, node: Node, x: str) -> None:
         axes = [1] if node.op == "reduce_channels" else list(range(2, len(b.shape(x)) + 1))
+        if not axes:
+            b.emit("Identity", [x], node.name)
+            return
         op = _REDUCTIONS[node.attributes["how"]]
         b.emit(op, [x, b.constant(np.array(axes), f"{node.name}:axes")], node.name)
 
@@ -162,7 +176,8 @@ class _Reduction(Rows):
 def _reduced(how: str, x: Float, total: Float) -> Float:
     """Reduce axis 1. `total` is its sum."""
     if how in ("max", "min"):
-        return np.asarray((np.max if how == "max" else np.min)(x, axis=1, keepdims=True))
+        first, *others = (x[:, i : i + 1] for i in range(x.shape[1]))
+        return reduce(_larger if how == "max" else _smaller, others, first)
     return total / np.float32(x.shape[1]) if how == "mean" else total
 
 
@@ -243,6 +258,8 @@ class ResizeBilinear(Rows):
 
     def infer(self, node: Node, x: Shape) -> Shape:
         """`size` is that of the result, or 0 where `scale` says how many times as large it is."""
+        if len(x) < 3:
+            raise bad(node, "a map of pixels", str(x))
         size, scale = integers(node, "size", 2, 0), node.attributes["scale"]
         if (
             not isinstance(scale, tuple)
@@ -253,8 +270,8 @@ class ResizeBilinear(Rows):
         if node.attributes["align_corners"] not in (0, 1):
             raise bad(node, "align_corners 0 or 1", repr(node.attributes["align_corners"]))
         sides = tuple(n or int(m * f) for n, m, f in zip(size, x[-2:], scale, strict=True))
-        if len(x) < 3 or min(sides) < 1:
-            raise bad(node, "a map of pixels, and a size of 1 or more", f"{x} and {sides}")
+        if min(sides) < 1:
+            raise bad(node, "a size of 1 or more", f"{sides} of {x}")
         return (*x[:-2], *sides)
 
     def reference(self, node: Node, x: Float) -> Float:

@@ -48,6 +48,9 @@ class Constants:
 
     def define(self, wanted: str, array: NDArray[Any]) -> str:
         """Define a constant named like `wanted`, and return its name."""
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            fix = "train again, from weights that are numbers"
+            raise InputError(f"constant {wanted}", expected="numbers", found="NaN", fix=fix)
         name = self.unused(wanted)
         kind, write = _TYPES[array.dtype.name]
         values = ", ".join(write(value) for value in array.ravel().tolist())

@@ -138,13 +138,13 @@ class IntegerLayers(Memory):
     def hand_out(self, names: list[str]) -> Iterator[str]:
         """Yield the calls that write the outputs to what `names` point at."""
         for to, name in zip(names, self.graph.outputs, strict=True):
-            value = self.graph.values[self.root(name)]
-            kind = {"bit": "hand_out_signs", "output": "hand_out_sums"}.get(value.type, "hand_out")
+            value, stored = self.graph.values[name], self.graph.values[self.root(name)]
+            kind = {"bit": "hand_out_signs", "output": "hand_out_sums"}.get(stored.type, "hand_out")
             yield f"{kind}({to}, {self.at(name)}, {value.shape[0]}, {prod(value.shape[1:])});"
 
     def _element(self, name: str) -> str:
         """Return where the channels o and on of a pixel of a value lie."""
-        value = self.graph.values[self.root(name)]
+        value = self.graph.values[name]
         pixel = "" if prod(value.shape[1:]) == 1 else f" + pixel * {value.shape[0]}"
         return f"{self.at(name)}{pixel} + o"
 

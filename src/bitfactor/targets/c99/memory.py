@@ -253,7 +253,7 @@ class Memory:
         return {name: Lifetime(self._bytes(name), *span) for name, span in spans.items()} | extra
 
     def _made(self, i: int, layer: Layer) -> Iterator[tuple[str, str | None]]:
-        """Yield the values that a layer stores, each with one like it that was read before and ends there.
+        """Yield the values that a layer stores, each with one like it whose last reader that stage is.
 
         A pixel is read before it is stored, so that the one may take the place of the other.
         """
@@ -262,15 +262,17 @@ class Memory:
         near = set() if first else {self.root(layer.value)}
         if first is not None and first.name in self.stored:
             yield first.name, self._shrunk(i, layer)
-        current = layer.value
-        for stage in layer.stages:
+        current, taken = layer.value, set[str]()
+        for k, stage in enumerate(layer.stages, 1):
             near |= {self.root(name) for name in stage.inputs if name != current}
             current = current if stage.op == "threshold" else stage.name
             if stage.name in self.stored:
-                ends = (u for u in sorted(near - far) if u in self.homes and self._last_use(u) == i)
+                later = {self.root(name) for other in layer.stages[k:] for name in other.inputs}
+                free = sorted(near - far - later - taken)
+                ends = (u for u in free if u in self.homes and self._last_use(u) == i)
                 like = next((u for u in ends if self._is_like(u, stage.name)), None)
                 yield stage.name, like
-                near.discard(like or "")
+                taken.add(like or "")
 
     def _shrunk(self, i: int, layer: Layer) -> str | None:
         """Return the value in whose place the layer's moves can be made, pixel by pixel."""

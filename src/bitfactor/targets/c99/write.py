@@ -254,6 +254,13 @@ def _prefix(path: Path) -> str:
             found=repr(path.stem),
             fix="begin with a letter, and use letters, digits and - alone",
         )
+    if prefix.split("_")[0] == "run":
+        raise InputError(
+            path,
+            expected="a name that no function of a layer begins with",
+            found=repr(path.stem),
+            fix=f"rename it, say to net_{path.stem}.c",
+        )
     if _STANDARD.fullmatch(path.stem):
         raise InputError(
             path,
@@ -319,7 +326,7 @@ def _source(model: ModelFile, path: Path, prefix: str, layers: Layers) -> str:
     )
     functions = [*layers.functions, *_entries(model, prefix, layers)]
     includes = f'{_WRITTEN}#include "{path.stem}.h"'
-    if any("INFINITY" in constant for constant in layers.constants.lines):
+    if any("INFINITY" in text for text in (*layers.constants.lines, *layers.functions)):
         includes = f"#include <math.h>\n\n{includes}"
     return _source_of(includes, "kernels.c", memory, layers.constants, functions)
 
