@@ -177,7 +177,7 @@ def test_a_room_and_its_function_are_one(tmp_path):
 
     assert "runs" in inspect.signature(bitfactor.bench).parameters
     assert "format" in inspect.signature(bitfactor.report).parameters
-    with pytest.raises(InputError, match="expected a file, or the name of a network"):
+    with pytest.raises(InputError, match="expected a file, a run's directory, or the name of a network"):
         bitfactor.bench("nothing-of-that-name")
 
 

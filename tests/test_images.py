@@ -73,3 +73,10 @@ def test_grey_of_a_photo_is_that_of_its_colours(suffix):
     data = cv2.imencode(suffix, image)[1].tobytes()
     colours = decode_image(data, 3, "a")
     np.testing.assert_array_equal(decode_image(data, 1, "a"), with_channels(colours, 1))
+
+
+def test_statistics_of_0_to_255_are_warned_of():
+    with pytest.warns(UserWarning, match=r"of pixels from 0 to 1, .* divide those of 0 to 255 by 255"):
+        InputSpec((8, 8), (8, 8), (123.7, 116.3, 103.5), (58.4, 57.1, 57.4))
+    with pytest.raises(InputError, match=r"input_spec.size: expected 1 pixel or more, found \(-1, 32\)"):
+        InputSpec((-1, 32), (40, 40), (0.5,), (0.5,))

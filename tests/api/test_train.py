@@ -244,6 +244,15 @@ def test_a_network_to_start_from_gives_the_options_that_are_not_named(trained, t
     assert bitfactor.train("digits", out=tmp_path / "wider", progress=False, **more).history == wider.history
 
 
+@pytest.mark.parametrize("name", ["best.ckpt", "log.jsonl", "recipe.json", "checkpoint.ckpt"])
+def test_a_directory_with_files_of_others_is_not_written_to(name, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).write_text('{"mine": 1}')
+    with pytest.raises(InputError, match=f"found one with another's {name}; choose another --out"):
+        bitfactor.train("digits", out=tmp_path / "run", steps=1, progress=False)
+    assert (tmp_path / "run" / name).read_text() == '{"mine": 1}'
+
+
 def test_a_run_goes_on_when_what_it_started_from_is_gone(trained, tmp_path):
     source = shutil.copytree(trained.path, tmp_path / "source")
     same = {"out": tmp_path / "run", "latent": "none", "steps": 1, "progress": False}

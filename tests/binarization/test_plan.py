@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from torch import nn
 
 from bitfactor.binarization import Binarization, binarize_
+from bitfactor.common.errors import InputError
 
 EXPECTED = """\
 layer  shape    kind    latent    rank   bank  place  scale    float bytes  latent bytes  file bytes  reason
@@ -41,4 +43,29 @@ def test_json() -> None:
         "bank": "4x4", "place": [1], "scale": "learned", "rank": [2, 4, 4],
         "weight_bytes": 64, "latent_bytes": 0, "packed_bytes": 32,
         "activation_estimator": "clipped", "weight_estimator": "clipped", "weight_transform": "none",
+        "kind": "binary",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("activations", "weights", "kind"),
+    [
+        (True, True, "binary"),
+        (True, False, "binary inputs"),
+        (False, True, "binary weights"),
+        (False, False, "real"),
+    ],
+)
+def test_what_turns_binary_is_what_the_plan_says(activations, weights, kind):
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(3)))
+    options = Binarization(latent="none", activations=activations, weights=weights)
+    plan = binarize_(model, options, dry_run=True)
+    (layer,) = plan.binary
+    assert layer.kind == kind
+    assert layer.packed_bytes == (64 * 64 // 8 if weights else 4 * 64 * 64)
+    assert f"  {kind}  " in str(plan)
+
+
+def test_a_model_without_layers_has_nothing_to_turn():
+    with pytest.raises(InputError, match="a layer that can turn binary, found none with a weight"):
+        binarize_(nn.ReLU())

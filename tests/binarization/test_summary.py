@@ -79,7 +79,7 @@ def test_half_binary_layers_are_counted_as_what_they_are(part, kind, weight_byte
     assert (row.kind, row.binary_macs, row.real_macs) == (kind, 0, 4 * 12 * 8 * 9)
     alpha = 4 * 12 * (part == "activations")
     assert (row.float_bytes, row.exported_bytes) == (4 * 12 * 8 * 9, weight_bytes + alpha)
-    assert plan.layers[1].packed_bytes == (weight_bytes if part == "activations" else 8 * 12 * 9)
+    assert plan.layers[1].packed_bytes == weight_bytes
 
 
 class Others(nn.Module):

@@ -118,3 +118,13 @@ def test_one_that_fails_is_reported_and_the_others_go_on(tmp_path, capfd):
     cell = json.loads((out / "cells" / "real-seed0" / "cell.json").read_text())
     assert cell["command"][:3] == ["bitfactor", "train", "digits"]
     assert cell["command"][-5:] == ["--real", "--seed", "0", "--out", "real-seed0"]
+
+
+def test_a_script_without_a_guard_is_told(tmp_path):
+    """Its processes run it again, and would wait for one another."""
+    script = "import bitfactor\nbitfactor.ablate('digits', out='study', latent=['none'], scale=['learned'], "
+    (tmp_path / "plain.py").write_text(script + "seeds=1, epochs=1, limit=64, blocks=(1,), widths=(8,))\n")
+    done = subprocess.run(
+        [sys.executable, "plain.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "expected its call under `if __name__ == '__main__':`" in done.stderr

@@ -60,6 +60,26 @@ def test_a_name_that_is_too_long_for_a_file(fails, command):
     assert f"{long}: expected " in fails(*(word.format(long) for word in command))
 
 
+def test_an_empty_word(fails, tmp_path):
+    assert "expected words, found an empty one" in fails("train", "digits", "--out", "")
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_file_that_ends_the_program(fails, tmp_path, status):
+    (tmp_path / "own.py").write_text(f"import sys; sys.exit({status})")
+    assert f"found SystemExit: {status}; try `python own.py`" in fails("--import", tmp_path / "own.py", "zoo")
+
+
+def test_flags_that_a_command_has_no_use_for(fails, tmp_path):
+    command = ["reproduce", "table1", "--small", "--out", tmp_path / "t", "--dry-run"]
+    assert "jobs: expected 1 or more, found 0" in fails(*command, "--jobs", "0")
+    assert "cuda:99" in fails(*command, "--devices", "cuda:99")
+    (tmp_path / "a.png").write_bytes(PNG)
+    assert "--top: expected a network that classifies" in fails(
+        "predict", "lsp-hourglass", tmp_path / "a.png", "--top", "2"
+    )
+
+
 def test_one_network_at_a_time(fails, tmp_path):
     (tmp_path / "my.py").write_text("from torch import nn\nnet = nn.Linear(2, 2)\n")
     model = ["--model", f"{tmp_path / 'my.py'}:net"]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bitfactor.binarization import binarize_
+from bitfactor.common.errors import InputError
 from bitfactor.exporter import UnsupportedError, export
 from bitfactor.nn import BinaryConv2d, LearnedScale
 from bitfactor.runtime import Session
@@ -161,3 +162,11 @@ def test_layers_in_lists_are_exported(tmp_path) -> None:
     assert [layer.kind for layer in report.layers] == ["real", "binary", "real"]
     found = torch.from_numpy(Session(tmp_path / "net.safetensors")(x.numpy()))
     torch.testing.assert_close(found, model(x).detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_an_example_without_its_batch(tmp_path) -> None:
+    layers = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8 * 4 * 4, 5)
+    model = nn.Sequential(*layers).eval()
+    binarize_(model, latent="none")
+    with pytest.raises(InputError, match=r"example of shape \(3, 8, 8\), .* pass x\[None\]"):
+        export(model, tmp_path / "net.safetensors", torch.randn(3, 8, 8))

@@ -71,7 +71,7 @@ def test_a_file_that_is_there_comes_before_a_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", ["inspect", "bench", "evaluate", "predict"])
 def test_an_unknown_name_lists_near_ones(command, capsys):
     assert main([command, "digit", *["image.png"] * (command == "predict")]) == 2
-    assert "expected a file, or the name of a network" in (line := capsys.readouterr().err)
+    assert "expected a file, a run's directory, or the name of a network" in (line := capsys.readouterr().err)
     assert "did you mean digits?" in line
     with pytest.raises(InputError):
         locate("digit")

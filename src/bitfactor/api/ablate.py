@@ -94,7 +94,8 @@ def ablate(
 
     Example
     -------
-    >>> print(bitfactor.ablate("digits", out="runs/t", latent=["none", "tucker"], epochs=3))
+    >>> if __name__ == "__main__":  # in a script, which the processes that train read too
+    ...     print(bitfactor.ablate("digits", out="runs/t", latent=["none", "tucker"], epochs=3))
     """
     base = recipe_named(recipe) if isinstance(recipe, str) else recipe
     if model is not None:

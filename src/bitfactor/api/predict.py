@@ -36,6 +36,13 @@ def is_video(source: object) -> bool:
     return isinstance(source, Path) and source.suffix.lower() in VIDEOS
 
 
+class _FromStandardInput(bytes):
+    """An image file whose name is "-"."""
+
+    def __str__(self) -> str:
+        return "-"
+
+
 def sources_of(images: Sequence[Any]) -> list[Any]:
     """Return paths, arrays and the like; a folder stands for the images and videos in it, by name.
 
@@ -49,7 +56,7 @@ def sources_of(images: Sequence[Any]) -> list[Any]:
     for image in images:
         path = Path(image) if isinstance(image, str | os.PathLike) else None
         if path is not None and str(path) == "-":
-            found.append(sys.stdin.buffer.read())
+            found.append(_FromStandardInput(sys.stdin.buffer.read()))
         elif path is not None and path.is_dir():
             found += _in_folder(path)
         else:
@@ -213,12 +220,15 @@ class PosePredictions(Result):
         return "\n".join([table, speed, *self.problems])
 
 
+_TOP = 3  # classes
+
+
 @checked
 def predict(
     model: str | os.PathLike[str] | Session,
     images: Image | Iterable[Image],
     *,
-    top: int = 3,
+    top: int = _TOP,
     output: str | os.PathLike[str] | None = None,
     box: tuple[float, float, float, float] | None = None,
     csv: str | os.PathLike[str] | None = None,
@@ -260,6 +270,9 @@ def predict(
     several = as_list(images)
     sources = sources_of([images] if several is None else several)
     table = None if csv is None else expect_output(csv, [".csv"], overwrite=overwrite, flag="--csv")
+    if top != _TOP and session.model.skeleton is not None:
+        expected, found = "a network that classifies", "one that finds keypoints"
+        raise InputError("--top", expected=expected, found=found, fix="leave it out")
     if session.model.skeleton is None:
         classes = _classes(session, sources, top, output)
         _write_table(table, classes.images)

@@ -185,7 +185,10 @@ def from_pretrained(place: _Path, model: nn.Module | None = None) -> nn.Module:
         made = _made(config, model, place)
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        wanted, found = "what bitfactor.save_pretrained writes", error.strerror or str(error)
+        raise InputError(config_file, expected=wanted, found=found, fix="name another") from error
+    except (ValueError, KeyError, TypeError) as error:
         wanted = "the config.json that bitfactor.save_pretrained writes"
         raise InputError(config_file, expected=wanted, found=repr(error), fix="write it again") from error
     if (found := digest(weights)) != expected:

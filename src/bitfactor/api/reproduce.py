@@ -22,7 +22,7 @@ from bitfactor.study import Study, read_study
 from bitfactor.study.documents import Figure, montages, write_csv, write_html, write_markdown
 from bitfactor.study.exhibit import Found, exhibit_document, logs, outcome_table
 from bitfactor.study.paper import EXHIBITS, Exhibit, Method, Setting
-from bitfactor.study.run import StudyPlan, run_studies
+from bitfactor.study.run import StudyPlan, expect_places, run_studies
 from bitfactor.training import Recipe, without_effect
 from bitfactor.training.estimate import Estimate, estimate
 
@@ -148,6 +148,7 @@ def reproduce(
     if number < 1:
         raise InputError("seeds", expected="1 or more", found=str(seeds), fix="change it, or leave it out")
     recipes = {method.name: _recipe(setting, method, small=small) for method in methods}
+    expect_places(jobs, devices)
     if dry_run:
         costs, status = {}, Console(stderr=True, highlight=False, quiet=not progress)
         for name, recipe in recipes.items():

@@ -187,6 +187,8 @@ class PlannedLayer:
     activation_estimator: str = ""
     weight_estimator: str = ""
     weight_transform: str = ""
+    kind: str = "real"
+    """What turns binary: binary, binary inputs, binary weights, or real while neither does."""
 
 
 # A layer name, or a list of such: one nesting level per mode of the grid.

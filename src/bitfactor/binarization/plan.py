@@ -190,10 +190,10 @@ class Plan(Result):
 
 def _cells(layer: PlannedLayer) -> list[str]:
     shape, rank = "x".join(map(str, layer.shape)), "x".join(map(str, layer.rank))
-    kind, place = "binary" if layer.binary else "real", ",".join(map(str, layer.place))
+    place = ",".join(map(str, layer.place))
     latent_bytes = "" if layer.latent_bytes is None else f"{layer.latent_bytes:,}"
     sizes = [f"{layer.weight_bytes:,}", latent_bytes, f"{layer.packed_bytes:,}" if layer.binary else ""]
-    return [layer.name, shape, kind, layer.latent, rank, layer.bank, place, layer.scale, *sizes]
+    return [layer.name, shape, layer.kind, layer.latent, rank, layer.bank, place, layer.scale, *sizes]
 
 
 def _reasons(real: Mapping[str, str]) -> str:
@@ -216,6 +216,11 @@ def make_plan(
     layers = weight_layers(model)
     real = _real_layers(model, layers, binarization, keep_real, example)
     binary = {name: layer for name, layer in layers.items() if name not in real}
+    if not layers:
+        fix = "pass a model with nn.Conv2d, nn.Linear or their like"
+        raise InputError(
+            type(model).__name__, expected="a layer that can turn binary", found="none with a weight", fix=fix
+        )
     if not binary:
         raise InputError(
             type(model).__name__,
@@ -226,10 +231,7 @@ def make_plan(
     choices = binarization.choices(binary)
     joined = {name: layer for name, layer in binary.items() if choices[name].latent == "holistic"}
     banks = _banks(model, binarization, layers, joined, groups)
-    planned = [
-        _planned(name, layer, real, banks, choices, binarization.activations)
-        for name, layer in layers.items()
-    ]
+    planned = [_planned(name, layer, real, banks, choices, binarization) for name, layer in layers.items()]
     planned = with_sizes(planned, choices)
     dead = [] if example is None else dead_layers(model, binary, example, training=True)
     return Plan(tuple(planned), (*dead, *size_warnings(planned)))
@@ -334,9 +336,9 @@ def _planned(
     real: Mapping[str, str],
     banks: Mapping[str, tuple[str, tuple[int, ...]]],
     choices: Mapping[str, Choice],
-    binary_inputs: bool,
+    binarization: Binarization,
 ) -> PlannedLayer:
-    shape = weight_shape(layer)
+    shape, inputs, weights = weight_shape(layer), binarization.activations, binarization.weights
     if name in real:
         return PlannedLayer(name, shape, False, real[name], weight_bytes=4 * prod(shape))
     reason = "is binary already" if isinstance(layer, BinaryLayer) else "turns binary"
@@ -356,8 +358,11 @@ def _planned(
         choice.scale,
         4 * prod(shape),
         None,
-        packed_bytes(layer, real_inputs=not binary_inputs),
+        packed_bytes(layer, real_inputs=not inputs) if weights else 4 * prod(shape),
         choice.activation_estimator,
         choice.weight_estimator,
         choice.weight_transform,
+        {(True, True): "binary", (True, False): "binary inputs", (False, True): "binary weights"}.get(
+            (inputs, weights), "real"
+        ),
     )

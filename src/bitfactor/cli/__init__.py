@@ -6,7 +6,9 @@ functions and holds none.
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from functools import partial
 from io import TextIOWrapper
 from typing import NamedTuple
 
@@ -150,6 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems returns 1; one whose reader has gone 141, as a shell would say.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.formatwarning = partial(_as_a_line, _program(arguments))
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for names of files that are no UTF-8
     if _trains(arguments):
@@ -171,13 +174,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        found, fix = (error.strerror or str(error)).lower(), "choose another, or get access to it"
+        found, fix = error.strerror or str(error), "choose another, or get access to it"
         said = InputError(error.filename, expected="a file or folder to use", found=found, fix=fix)
         print(f"{_program(arguments)}: {said}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("bitfactor: interrupted", file=sys.stderr)
         return 130
+
+
+def _as_a_line(program: str, message: Warning | str, *_: object, **__: object) -> str:
+    return f"{program}: warning: {' '.join(str(message).split())}\n"
 
 
 def _trains(arguments: Sequence[str]) -> bool:
@@ -201,6 +208,9 @@ def _run(arguments: Sequence[str]) -> int:
         print(_USAGE.format("\n".join(f"  {name:11}{one.purpose}" for name, one in COMMANDS.items())))
         return 0 if arguments else 2
     name, rest = arguments[0], arguments[1:]
+    if "" in arguments:
+        fix = "set the variable that it stands for, or leave it out"
+        raise InputError(_program(arguments), expected="words", found="an empty one", fix=fix)
     if name in ("-V", "--version", "version"):
         print(f"bitfactor {__version__}")
         return 0

@@ -399,7 +399,7 @@ def complaint(command: str, arguments: Sequence[str], flags: Sequence[Flag], tex
         return wrong_value(command, positional[0], [choice.group(1)])
     missing = [flag for flag in flags if flag.required and (flag.positional or flag.name not in words)]
     if missing and re.match(r"\W*(Required|Missing)", text):
-        return wrong_value(command, min(missing, key=lambda flag: flag.positional), [])
+        return wrong_value(command, max(missing, key=lambda flag: flag.positional), [])
     plain = " ".join(re.sub(r"[│╭╮╰╯─|+-]{2,}|[│╭╮╰╯─]", " ", text).split())
     return InputError(
         f"bitfactor {command}", expected="its own flags", found=plain, fix=f"see `bitfactor {command} --help`"

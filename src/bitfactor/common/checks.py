@@ -212,7 +212,8 @@ def _described(annotation: Any) -> str:
     if origin is tuple and args[-1] is not Ellipsis:
         return f"{len(args)} of ({', '.join(map(described, args))})"
     if origin in (tuple, collections.abc.Sequence, collections.abc.Iterable):
-        return f"a sequence (each {described(args[0])})" if args else "a sequence"
+        several = args and args[0] not in (Any, object)
+        return f"a sequence (each {described(args[0])})" if several else "a sequence"
     if origin in (dict, collections.abc.Mapping):
         return "a dict"
     kind = annotation if origin is None else origin

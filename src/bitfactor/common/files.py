@@ -187,7 +187,7 @@ def _run(file: Path) -> ModuleType:
     known = sys.modules.setdefault(file.stem, module)  # so that what it defines can be pickled
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if known is module:
             del sys.modules[file.stem]
         reason = f"{type(error).__name__}: {error}"
@@ -199,12 +199,13 @@ def _run(file: Path) -> ModuleType:
 
 def expect_name(path: str | os.PathLike[str], *, onnx: bool) -> None:
     """Raise InputError where a file of one format would get the name of the other."""
-    if Path(path).suffix in ((".safetensors",) if onnx else (".onnx",)):
+    ending = ".onnx" if onnx else ".safetensors"
+    if Path(path).suffix != ending:
+        elsewhere = {".onnx": "bitfactor.targets.onnx.export_onnx", ".c": "bitfactor.targets.c99.export_c"}
+        function = elsewhere.get(Path(path).suffix, "bitfactor.exporter.export" if onnx else "")
         raise InputError(
             path,
-            expected=f"a name in {'.onnx' if onnx else '.safetensors'}",
-            found=f"one in {Path(path).suffix}",
-            fix="rename it, or call bitfactor.exporter.export"
-            if onnx
-            else "rename it, or give the file to bitfactor.targets.onnx.export_onnx",
+            expected=f"a name in {ending}",
+            found=f"one in {Path(path).suffix}" if Path(path).suffix else "no ending",
+            fix=f"rename it, or give the exported file to {function}" if function else "rename it",
         )

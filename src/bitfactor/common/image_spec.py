@@ -1,6 +1,7 @@
 """How an image becomes the input of a network, and the keypoints that a pose network finds."""
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -132,7 +133,17 @@ class InputSpec:
                 found=str(self.std),
                 fix="1 leaves a channel as it is",
             )
-        if min(self.size) < 1 or any(r < s for r, s in zip(self.resize, self.size, strict=True)):
+        if max(self.mean) > 1 or max(self.std) > 1:
+            warnings.warn(
+                f"input_spec: mean {self.mean} and std {self.std} are of pixels from 0 to 1, as in "
+                "(x / 255 - mean) / std; divide those of 0 to 255 by 255",
+                stacklevel=4,
+            )
+        if min(self.size) < 1:
+            raise InputError(
+                "input_spec.size", expected="1 pixel or more", found=str(self.size), fix="change it"
+            )
+        if any(r < s for r, s in zip(self.resize, self.size, strict=True)):
             raise InputError(
                 "input_spec.resize",
                 expected=f"at least the size {self.size}, which is cut out of it",

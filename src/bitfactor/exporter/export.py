@@ -184,6 +184,7 @@ def _planned(call: Call, graph: Graph, sizes: FreeSizes) -> Graph | None:
 
 
 CHECKED = 2
+_FEW = 4  # samples
 _SAME = 1e-3  # of the largest output: the same operations give the same bits, equivalent ones round
 
 
@@ -261,11 +262,14 @@ def export(
     >>> plan = bitfactor.binarize_(model, bitfactor.Binarization(latent="tucker"))
     >>> print(bitfactor.export(model.eval(), "net.safetensors", torch.randn(2, 3, 32, 32)))
     """
-    expect_name(path, onnx=False)
     if on_unsupported == "error":
+        expect_name(path, onnx=False)
         expect_output(path, overwrite=overwrite)
     expect_model(model)
     examples = expect_examples(example_input if isinstance(example_input, list) else [example_input])
+    if len(examples[0].tensors[0]) <= _FEW:  # or channels, where the batch is missing
+        with torch.no_grad():
+            examples[0].mapped(lambda x: x.detach().cpu()).tried(copied(model).cpu())
     drawn = expect_calibration(calibration, examples[0])
     model = copied(model).cpu()
     if on_unsupported == "split":

@@ -91,12 +91,24 @@ class Call:
             raise
         except Exception as error:
             shapes = ", ".join(str(tuple(x.shape)) for x in self.tensors)
+            fix = f"pass another example (--input, --example), or see {line_of(error) or 'above'}"
+            if self._runs_as_a_batch(model):
+                fix = "add the dimension of the batch: pass x[None]"
             raise InputError(
                 _layer_of(model, error),
                 expected=f"a model that runs on the example of shape {shapes}",
                 found=f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}",
-                fix=f"pass another example (--input, --example), or see {line_of(error) or 'above'}",
+                fix=fix,
             ) from error
+
+    def _runs_as_a_batch(self, model: nn.Module) -> bool:
+        """Whether the model takes these inputs as one sample."""
+        try:
+            with torch.no_grad():
+                self.mapped(lambda x: x[None])(model)
+        except Exception:  # whatever its code raises
+            return False
+        return True
 
     def values(self) -> Iterator[Any]:
         """Yield the arguments in their order."""

@@ -85,10 +85,10 @@ def predictor(
     spec = model.input_spec
     if spec is None:
         raise InputError(
-            "predict",
-            expected="a model that says how images are prepared",
+            "the model",
+            expected="one that says how images are prepared",
             found="no input specification",
-            fix="pass input_spec to bitfactor.export, or call the session with an array that is prepared",
+            fix="export it with input_spec, or call Session(FILE) with an array that is prepared",
         )
     images = imported("bitfactor.pose.images", "predict", "cli")
     if model.skeleton is None:
@@ -130,7 +130,7 @@ def name_of(image: Image) -> str:
     """Return how an image is named in a result: its path, or what it is."""
     if isinstance(image, np.ndarray):
         return f"array {image.shape}"
-    return f"{len(image)} bytes" if isinstance(image, bytes) else str(image)
+    return f"{len(image)} bytes" if type(image) is bytes else str(image)
 
 
 def pixels_of(image: Image, channels: int) -> NDArray[np.uint8]:

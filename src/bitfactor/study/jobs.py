@@ -57,7 +57,8 @@ class Job:
 
     def epochs_by(self, rows: Sequence[Mapping[str, Any]]) -> int:
         """Return its epochs; of a number of steps, the first row of a log tells how many there are."""
-        return ceil(self.steps / rows[0]["step"]) if self.steps and rows else self.epochs
+        first = rows[0].get("step") if rows else None
+        return ceil(self.steps / first) if self.steps and first else self.epochs
 
     def take(self) -> bool:
         """Claim the cell if it is to be trained, and return whether that is for this process to do."""
@@ -112,6 +113,17 @@ class Job:
         assert self.process is not None
         self.process.terminate()
         self.state = "waiting"
+
+
+def expect_main() -> None:
+    """Raise InputError where a process of a study runs the script that began it."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise InputError(
+            "a study in a script",
+            expected="its call under `if __name__ == '__main__':`",
+            found="one that its own processes repeat",
+            fix="put it there",
+        )
 
 
 def _run(call: Callable[[], int], output: Path) -> None:

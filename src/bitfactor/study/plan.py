@@ -68,7 +68,10 @@ class Plan:
         """Read a plan; what it cannot mean is an InputError that names the file and the key."""
         try:
             stored = _tuples(tomllib.loads(path.read_text()))
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            found = error.strerror or str(error)
+            raise InputError(path, expected="a plan in TOML", found=found, fix="name another file") from error
+        except ValueError as error:
             found = str(error).splitlines()[0]
             raise InputError(path, expected="a plan in TOML", found=found, fix="correct it") from error
         for name, kind in {"search": Search, "test": Budget}.items():

@@ -24,7 +24,7 @@ from bitfactor.recipes.own import OwnModel, with_options
 from bitfactor.recipes.runs import teacher_of
 from bitfactor.study import Cell, CellDirectory, Choices, Grid, Job, StudyDirectory, Value, finish, run_jobs
 from bitfactor.study.grid import setting_of, text_of, words_of
-from bitfactor.study.jobs import Halving, Progress
+from bitfactor.study.jobs import Halving, Progress, expect_main
 from bitfactor.study.statistics import row_name, setting_name
 from bitfactor.training import DivergedError, Recipe, TerminatedError, Trial, dry_run, train
 from bitfactor.training.estimate import between, duration
@@ -311,6 +311,7 @@ def begin_study(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str]]:
 
 def _planned(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str], int]:
     """Return what is to be done, the devices for it and the threads of each process; writes nothing."""
+    expect_main()
     directory, choices = StudyDirectory(out), study.choices
     devices, threads = _parts(study.jobs, study.devices)
     cells = [replace(cell, chosen=choices.chosen[str(cell.row)] if choices else {}) for cell in study.grid]
@@ -368,6 +369,12 @@ def _expect_search(recipe: Recipe, choices: Choices | None) -> None:
         found=found,
         fix="leave it out, or change --holdout, --eval-interval, --steps to --epochs",
     )
+
+
+def expect_places(jobs: int | None, devices: Sequence[str]) -> None:
+    """Raise InputError unless so many trainings at a time, or these devices, can be."""
+    expect_that(jobs is None or jobs >= 1, "jobs", expected="1 or more", found=jobs)
+    _parts(jobs, devices)
 
 
 def _parts(jobs: int | None, devices: Sequence[str]) -> tuple[Sequence[str], int]:

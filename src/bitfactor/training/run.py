@@ -150,6 +150,8 @@ class Run:
         expect_that(not self.path.is_file(), self.path, expected="a directory", found="a file", fix=fix)
         expected = "the directory of a run, or a new one"
         expect_that(not is_study, self.path, expected=expected, found="that of a study", fix=fix)
+        others = "" if self._is_ours() else ", ".join(file.name for file in self._files() if file.exists())
+        expect_that(not others, self.path, expected=expected, found=f"one with another's {others}", fix=fix)
         for run in beside:
             theirs = remembered(run.path)
             if not (data and theirs) or run.settings()["data"] != settings["data"]:
@@ -184,10 +186,20 @@ class Run:
         made_by = {"versions": versions, "revision": revision(), "machine": machine()}
         write_json(self.recipe, {**document, "imports": files_run(), KEY: data, **made_by})
 
+    def _files(self) -> tuple[Path, ...]:
+        return self.best, self.log, self.steps, self.diagnosis, self.layers, self.checkpoint, self.recipe
+
+    def _is_ours(self) -> bool:
+        """Whether the recipe in the directory, if there is one, is that of a run."""
+        try:
+            return "settings" in self.record()
+        except (OSError, ValueError, TypeError):
+            return False
+
     def _forget(self) -> None:
         """Delete what is left of a run whose checkpoint was deleted, as another takes its place."""
         older = takewhile(Path.exists, map(self.older, count(1)))
-        for file in (self.best, self.log, self.steps, self.diagnosis, self.layers, *older):
+        for file in (*self._files()[:5], *older):
             file.unlink(missing_ok=True)
 
     def settings(self) -> dict[str, Any]:
@@ -221,7 +233,8 @@ class Run:
         try:
             values: dict[str, Any] = json.loads(self.recipe.read_text())[name]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            found = "no such file" if isinstance(error, FileNotFoundError) else str(error)
+            found = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            found = "no such file" if isinstance(error, FileNotFoundError) else found
             raise InputError(
                 self.recipe,
                 expected="the directory of a training run",

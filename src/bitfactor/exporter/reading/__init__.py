@@ -161,7 +161,8 @@ def _loaded(path: str | os.PathLike[str]) -> onnx.ModelProto:
         for one in model.graph.initializer:
             numpy_helper.to_array(one)  # says of what is none a KeyError or a ValueError
     except OSError as error:
-        raise _unreadable(path, error.strerror or str(error)) from error
+        found = error.strerror or str(error)
+        raise InputError(path, expected="an ONNX file", found=found, fix="name one that is there") from error
     except (DecodeError, onnx.checker.ValidationError, KeyError, ValueError, TypeError) as error:
         raise _unreadable(path, next(iter(str(error).strip().splitlines()), type(error).__name__)) from error
     for opset in model.opset_import:

@@ -108,7 +108,7 @@ def file_of(name: str) -> Path:
     if name not in names():
         raise InputError(
             name or repr(name),
-            expected="a file, or the name of a network of `bitfactor zoo`",
+            expected="a file, a run's directory, or the name of a network of `bitfactor zoo`",
             found="neither",
             fix=near_matches(str(name), names()),
         )

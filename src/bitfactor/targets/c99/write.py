@@ -61,10 +61,10 @@ class CReport(Result):
     prefix: str
     constant_bytes: int
     arena_bytes: int
-    core: str = ""
+    core: str | None = None
     counted: bool = False
-    flash: int = 0
-    ram: int = 0
+    flash: int | None = None
+    ram: int | None = None
     costs: tuple[Cost, ...] = ()
     note: str = ""
 
