@@ -70,6 +70,20 @@ def test_a_file_that_ends_the_program(fails, tmp_path, status):
     assert f"found SystemExit: {status}; try `python own.py`" in fails("--import", tmp_path / "own.py", "zoo")
 
 
+def test_what_an_imported_file_prints_is_not_in_the_json(tmp_path, capsys):
+    (tmp_path / "own.py").write_text("print('hello')")
+    assert main(["--import", str(tmp_path / "own.py"), "zoo", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)
+    assert printed.err == "hello\n"
+
+
+def test_a_size_that_a_network_does_not_take(fails, tmp_path):
+    line = fails("freeze", "cifar10-resnet18", "-o", tmp_path / "a.bfp", "--size", "1", "1")
+    assert "--size 1 1: expected a size that the network takes, found node" in line
+    assert line.endswith("choose another")
+
+
 def test_flags_that_a_command_has_no_use_for(fails, tmp_path):
     command = ["reproduce", "table1", "--small", "--out", tmp_path / "t", "--dry-run"]
     assert "jobs: expected 1 or more, found 0" in fails(*command, "--jobs", "0")

@@ -245,7 +245,13 @@ def freeze(
         raise InputError("threads", expected=f"1 to {MOST_THREADS}", found=str(threads), fix="pass threads=1")
     loaded = load(locate(model))
     loaded.expect_one_input(output)
-    program = flat_program(loaded, size, threads, precision)
+    try:
+        program = flat_program(loaded, size, threads, precision)
+    except InputError as error:
+        if size is None or size == loaded.graph.input.shape[1:]:
+            raise
+        where, expected = f"--size {' '.join(map(str, size))}", "a size that the network takes"
+        raise InputError(where, expected=expected, found=str(error), fix="choose another") from error
     write_file(output, program.content)
     return Frozen(
         output, len(program.content), program.input_shape, program.instructions, program.arena_bytes, threads

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -186,7 +186,8 @@ def _run(file: Path) -> ModuleType:
         sys.path.insert(0, str(file.parent))
     known = sys.modules.setdefault(file.stem, module)  # so that what it defines can be pickled
     try:
-        spec.loader.exec_module(module)
+        with redirect_stdout(sys.stderr):  # standard output is for what commands print
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         if known is module:
             del sys.modules[file.stem]

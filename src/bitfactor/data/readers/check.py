@@ -38,7 +38,7 @@ from bitfactor.data.readers.evaluation_set import (
     of_folders,
     of_shards,
 )
-from bitfactor.data.readers.files import FileStore, Store, Tree, existing, file_store, parts
+from bitfactor.data.readers.files import SUFFIXES, FileStore, Store, Tree, existing, file_store, parts
 from bitfactor.data.readers.instances import Instances
 from bitfactor.data.readers.shard import DESCRIPTION, ShardStore, read_description, shards_of, user_cache
 from bitfactor.data.readers.workers import in_threads
@@ -289,9 +289,11 @@ def check_folder(directory: Path, advance: Advance) -> Findings:
         for name in tree.loops:
             findings.problem("links that lead back up", f"{tree.directory}/{name}")
         for name in tree.outside:
-            findings.problem("links that lead out of the data", f"{tree.directory}/{name}")
+            findings.problem("links that lead out of the data, or nowhere", f"{tree.directory}/{name}")
         for name in tree.others:
-            findings.note("files that are no images by their names", f"{tree.directory}/{name}")
+            is_image = Path(name).suffix.lower() in SUFFIXES
+            found = "images that lie in no class" if is_image else "files that are no images by their names"
+            findings.note(found, f"{tree.directory}/{name}")
     labels = tuple(sorted(known | {name for tree in trees.values() for name in tree.classes}))
     stores = {part: file_store(tree, labels) for part, tree in trees.items()}
     _same_names(trees, findings)

@@ -224,8 +224,11 @@ class Tree:
 
     def expect_inside(self) -> "Tree":
         """Return itself, unless links lead out of the data."""
-        found = f"links that lead out of it: {some(self.outside)}"
-        expected, fix = "images that lie in the directory of the data", "copy what they lead to"
+        found = f"links that lead out of it, or nowhere: {some(self.outside)}"
+        expected, fix = (
+            "images that lie in the directory of the data",
+            "copy what they lead to, or remove them",
+        )
         expect_that(not self.outside, self.directory, expected=expected, found=found, fix=fix)
         return self
 
