@@ -47,6 +47,7 @@ def test_everything_that_can_be_wrong_with_a_folder(folder, jpeg, smooth):
     shutil.copy(train / "cat" / "train4.jpg", train / "cat" / "again.jpg")
     cv2.imwrite(str(train / "cat" / "deep.png"), smooth(52).astype(np.uint16))
     cv2.imwrite(str(train / "dog" / "grey.jpg"), smooth(53)[..., 0])
+    cv2.imwrite(str(train / "stray.png"), smooth(54))
     findings = look(folder)
     assert {kind: len(names) for kind, names in findings.problems.items()} == {
         "classes without images": 1,
@@ -65,6 +66,7 @@ def test_everything_that_can_be_wrong_with_a_folder(folder, jpeg, smooth):
     assert set(findings.notes) == {
         "files that are no images by their names",
         "images that are there twice",
+        "images that lie in no class",
     }
     assert findings.modes == {"RGB": 30, "RGB, 16 bit": 1, "grey": 1}
     assert findings.sizes == {"height": (48, 48, 100), "width": (30, 64, 64)}
