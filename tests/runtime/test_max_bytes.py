@@ -167,7 +167,7 @@ def test_the_process_stays_within_the_limit(name):
 def test_a_description_is_counted_as_what_it_becomes(content):
     document, tensors = taken_apart(content)
     document["report"] = {"x": [[] for _ in range(200_000)]}
-    with pytest.raises(InputError, match=r"^max_bytes: .*a file of"):
+    with pytest.raises(InputError, match=r"^max_bytes: .*content in memory of"):
         load(put_together(document, tensors), max_bytes=1 << 23)
 
 

@@ -146,7 +146,7 @@ def _parts(
         with open(path, "rb") as file:
             text, size = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size
     if 8 + text <= size:
-        expect_within(size + _OF_TEXT * text, max_bytes, "a file that may take as much in memory,")
+        expect_within(size + _OF_TEXT * text, max_bytes, "content in memory")
         if text > _MOST_METADATA:
             raise ValueError(f"{text} bytes that describe it, of {_MOST_METADATA} at most")
     if isinstance(path, bytes):
