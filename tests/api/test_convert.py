@@ -1,5 +1,6 @@
 """Networks that come as ONNX: our own, and the idioms of QONNX, Brevitas, FINN and larq."""
 
+import cv2
 import numpy as np
 import onnx
 import pytest
@@ -405,3 +406,24 @@ def test_names_of_other_classes_than_the_network_has_are_left_out(own, tmp_path)
     report = convert(tmp_path / "net.onnx", tmp_path / "net.safetensors")
     assert "names 2 classes, and the network has 3: the names are left out" in str(report)
     assert bitfactor.format.load(tmp_path / "net.safetensors").labels == ()
+
+
+def test_what_the_user_knows_of_the_network(own, tmp_path, capsys):
+    from bitfactor.cli import main
+
+    export_onnx(bitfactor.format.load(own), tmp_path / "net.onnx")
+    cv2.imwrite(str(tmp_path / "a.png"), np.zeros((20, 30, 3), np.uint8))
+    command = ["convert", str(tmp_path / "net.onnx"), "-o", str(tmp_path / "net.safetensors")]
+    words = ["--labels", "cat", "dog", "owl", "--mean", "0.5", "0.5", "0.5", "--std", "0.2", "0.2", "0.2"]
+    assert main([*command, *words]) == 0
+    (found,) = bitfactor.predict(tmp_path / "net.safetensors", tmp_path / "a.png").images
+    assert {one.label for one in found.classes} == {"cat", "dog", "owl"}
+    spec = bitfactor.format.load(tmp_path / "net.safetensors").input_spec
+    assert (spec.size, spec.resize, spec.mean) == ((16, 16), (16, 16), (0.5, 0.5, 0.5))
+    for wrong, said in (
+        (["--labels", "cat"], "labels: expected 3 names, found 1"),
+        (["--mean", "0.5"], "mean:"),
+    ):
+        capsys.readouterr()
+        assert main([*command, *wrong]) == 2
+        assert said in capsys.readouterr().err

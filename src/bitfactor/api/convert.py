@@ -2,12 +2,12 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bitfactor.common.checks import checked, record
+from bitfactor.common.checks import checked, expect_that, record
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.files import expect_output, replacing
 from bitfactor.common.result import Result
@@ -15,6 +15,7 @@ from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, save
 from bitfactor.format.bits import are_signs
 from bitfactor.format.graph import run
 from bitfactor.format.model import golden_inputs
+from bitfactor.format.operations.operation import Shape
 from bitfactor.format.signature import FreeSizes
 from bitfactor.runtime import Session
 
@@ -60,7 +61,13 @@ class Converted(Result):
 
 @checked
 def convert(
-    network: str | os.PathLike[str], output: str | os.PathLike[str], *, overwrite: bool = False
+    network: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    labels: Sequence[str] = (),
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
+    overwrite: bool = False,
 ) -> Converted:
     """Write a binary network that comes as ONNX as a file of 1-bit weights, checked before it appears.
 
@@ -76,6 +83,11 @@ def convert(
         An ONNX file, of opset 7 or newer.
     output
         The file to write, NAME.safetensors.
+    labels
+        Names of the classes, one for each output.
+    mean, std
+        One number for each channel of the image that the network takes: its input is (x / 255 - mean) / std
+        of an image that is resized to it. With them `predict` takes the file.
     overwrite
         Replace a file that bitfactor did not write.
 
@@ -105,6 +117,11 @@ def convert(
         )
     model, warnings = _model(reading, Path(network).name), reading.warnings
     classes = graph.values[graph.outputs[0]].shape[0]
+    if labels:
+        expect_that(len(labels) == classes, "labels", expected=f"{classes} names", found=len(labels))
+        model = replace(model, labels=tuple(labels))
+    if mean or std:
+        model = replace(model, input_spec=_spec(graph.input.shape, mean, std))
     if len(model.labels) not in (0, classes):  # its last layer was exchanged since
         unfit = f"the ONNX file names {len(model.labels)} classes, and the network has {classes}"
         model, warnings = replace(model, labels=()), (*warnings, f"{unfit}: the names are left out")
@@ -126,6 +143,14 @@ def convert(
         max_difference=reading.max_difference,
         warnings=warnings,
     )
+
+
+def _spec(shape: Shape, mean: Sequence[float], std: Sequence[float]) -> InputSpec:
+    """Return how an image becomes an input of this shape."""
+    is_image = len(shape) == 3 and len(mean) == shape[0]
+    expected = "one number for each channel of an image"
+    expect_that(is_image, "mean", expected=expected, found=f"{len(mean)} for an input {shape}")
+    return InputSpec(shape[1:], shape[1:], tuple(mean), tuple(std))  # type: ignore[arg-type]
 
 
 def _layers(graph: Graph, prefix: str) -> tuple[Node, ...]:
