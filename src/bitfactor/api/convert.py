@@ -86,8 +86,8 @@ def convert(
     labels
         Names of the classes, one for each output.
     mean, std
-        One number for each channel of the image that the network takes: its input is (x / 255 - mean) / std
-        of an image that is resized to it. With them `predict` takes the file.
+        One number for each channel of an image. The network's input is (x / 255 - mean) / std of an image
+        that is resized to it. With them `predict` takes the file.
     overwrite
         Replace a file that bitfactor did not write.
 
