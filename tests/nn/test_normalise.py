@@ -158,3 +158,20 @@ def test_gradient_of_the_annealed_estimators(slope, progress, dtype, layout) -> 
         torch.testing.assert_close(leaf.grad.double(), expected, atol=tolerance, rtol=tolerance)
     huge = torch.full((1, 1, 1, 2), 3e38)
     assert tanh_gradient(huge, torch.ones_like(huge), 1.0, 10.0).isfinite().all()
+
+
+def test_one_that_is_used_twice_in_a_graph():
+    """Once as torch computes it, which keeps the statistics, and once in the compiled core."""
+    norm, x = nn.BatchNorm2d(4), torch.randn(2, 4, 5, 6, requires_grad=True)
+    y, z = normalised(norm, x.transpose(2, 3)), normalised(norm, x)
+    (y.sum() + z.square().sum()).backward()
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_what_is_added_may_be_of_a_wider_type(clip):
+    norm, x, added = nn.BatchNorm2d(4), torch.randn(2, 4, 5, 6).bfloat16(), torch.randn(2, 4, 5, 6)
+    expected = copy.deepcopy(norm)(x) + added
+    found = normalised(norm, x, added, clip=clip)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, F.hardtanh(expected) if clip else expected)

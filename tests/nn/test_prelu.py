@@ -70,3 +70,11 @@ def test_one_slope_for_all_channels() -> None:
     x = torch.randn(4, 3, 5, 5)
     ours, theirs = (results_of(lambda _, kind=kind: kind(), x) for kind in (PReLU, nn.PReLU))
     torch.testing.assert_close(ours[2], theirs[2])
+
+
+def test_a_gradient_without_bounds_stays_one():
+    x, gradient = torch.randn(3, 4, requires_grad=True), torch.ones(3, 4)
+    gradient[0] = float("inf")
+    PReLU(4)(x).backward(gradient)
+    assert (x.grad[0] == float("inf")).all()
+    assert x.grad[1:].isfinite().all()

@@ -20,7 +20,7 @@ from bitfactor.nn import (
     sign,
     straight_through,
 )
-from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS, clipped, polynomial
+from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS, clipped, over_rms, polynomial
 from bitfactor.nn.transform import centred, standardised
 from bitfactor.runtime import Session, instruction_sets
 
@@ -196,3 +196,26 @@ def test_a_transform_is_exported_as_its_signs(transform, latent, tmp_path) -> No
     for isa in instruction_sets():
         found = Session(tmp_path / "net.safetensors", isa=isa)(x.numpy())
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("estimator", ["annealed", "annealed_late"])
+def test_an_annealed_slope_is_not_zero_in_bfloat16_where_it_is_not(estimator) -> None:
+    """Of vectors, which the compiled core does not take."""
+    sign = SignActivation(estimator)
+    sign.progress.fill_(1.0)
+    sign.annealing = True
+    x = torch.tensor([0.3008, 0.4004, 0.5]).bfloat16().requires_grad_()
+    sign(x).sum().backward()
+    exact = 10 * (1 - torch.tanh(10 * x.detach().double()).square())
+    torch.testing.assert_close(x.grad.double(), exact, rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3])
+@pytest.mark.parametrize("transform", [over_rms, standardised])
+def test_a_filter_of_equal_weights_has_a_gradient_of_usual_size(transform, value) -> None:
+    W = torch.randn(3, 8, 3, 3)
+    W[0] = value
+    W.requires_grad_()
+    transform(W).backward(torch.randn(W.shape))
+    assert W.grad.isfinite().all()
+    assert W.grad[0].abs().max() < 100

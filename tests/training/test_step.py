@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import orthogonality_penalty
-from bitfactor.nn import BinaryLayer, BinaryLinear, LearnedScale
+from bitfactor.nn import BinaryConvTranspose2d, BinaryLayer, BinaryLinear, LearnedScale
 from bitfactor.training import (
     OPTIMIZERS,
     Optimization,
@@ -422,10 +422,40 @@ def test_a_weight_that_flips_all_the_time_keeps_its_usual_sign():
         weight[0, 0] *= -1
         flips.after_step(plan)
     assert flips.frozen.tolist() == [[True, False, False, False]]
-    assert float(weight[0, 0]) == 0.5
+    assert float(weight[0, 0]) == -0.5  # it was negative in two of the three steps before
     weight *= -1
     flips.after_step(plan)
-    assert weight.tolist() == [[0.5, 0.5, -0.5, 0.5]]
+    assert weight[0, 0] == -0.5
+
+
+@pytest.mark.parametrize("usual", [1, -1])
+def test_the_usual_sign_is_that_of_most_steps(usual):
+    """Whatever it was at first, which had counted for 693 steps."""
+    flips, plan = _flips(freeze_flips=0.02)
+    weight = flips.weight.detach()
+    for i in range(90):
+        weight.copy_(torch.full_like(weight, 0.5 * usual * (-1 if i % 3 == 0 else 1)))
+        flips.after_step(plan)
+    assert flips.frozen.all()
+    assert (weight == 0.5 * usual).all()
+
+
+def test_the_gradient_floor_is_of_filters_also_where_weights_lie_otherwise():
+    layer = BinaryConvTranspose2d(4, 6, 3, latent="none", scale="none", bias=False)
+    weight = layer.latent.weight
+    with torch.no_grad():
+        weight[:, 0] *= 10
+    weight.grad = torch.full_like(weight, 1e-5)
+    Flips.of(layer).before_step(Optimization(1, 1, 0.1, gradient_floor=0.02))
+    pairs = zip(layer.filters(weight.grad), layer.filters(weight.detach()), strict=True)
+    for gradient, filter_ in pairs:
+        assert float(gradient.norm()) == pytest.approx(0.02 * float(filter_.norm()), rel=1e-4)
+
+
+def test_weights_that_are_transformed_otherwise_are_said(stepper_of, recipe_of_toy):
+    source = build(recipe_of_toy(binarization=Binarization(latent="none", weight_transform="centred")))
+    with pytest.warns(UserWarning, match="--from: weights are plain where it has centred"):
+        build(recipe_of_toy(binarization=Binarization(latent="none")), Source(source))
 
 
 def test_flips_are_part_of_a_checkpoint(recipe_of_toy, tmp_path):

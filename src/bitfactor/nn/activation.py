@@ -82,7 +82,7 @@ class _PReLU(torch.autograd.Function):
             of_x, of_slope = prelu_gradients(x, gradient, slope)
             return of_x, of_slope.to(slope.dtype)
         channels = slope.to(x.dtype).view(-1, *(1,) * (x.dim() - 2))
-        of_x = torch.ops.aten.threshold_backward(gradient, x, 0).lerp_(gradient, channels)
+        of_x = torch.where(x > 0, gradient, gradient * channels)
         of_slope = (gradient * x.clamp_max(0)).sum_to_size(channels.shape)
         return of_x, of_slope.view_as(slope).to(slope.dtype)
 

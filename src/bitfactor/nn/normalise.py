@@ -24,13 +24,21 @@ def normalised(norm: nn.BatchNorm2d, x: Tensor, added: Tensor | None = None, *, 
     The values and gradients are those of torch's modules. Those do it where the compiled core cannot: on a
     GPU, in evaluation, and where torch compiles or exports.
     """
-    if _takes(norm, x) and (added is None or (added.shape == x.shape and compiled.takes(added))):
+    if _takes(norm, x) and (added is None or _fits(added, x)):
         y, mean, variance = _Normalised.apply(x, added, norm.weight, norm.bias, norm.eps, clip)  # type: ignore[no-untyped-call]
         _follow(norm, mean, variance, x.numel() // x.shape[1])
         return y  # type: ignore[no-any-return]
     y = norm(x)
     y = y if added is None else y + added
     return F.hardtanh(y) if clip else y
+
+
+def _fits(added: Tensor, x: Tensor) -> bool:
+    return (
+        added.shape == x.shape
+        and compiled.takes(added)
+        and torch.promote_types(x.dtype, added.dtype) == x.dtype
+    )
 
 
 def _takes(norm: nn.BatchNorm2d, x: Tensor) -> bool:
@@ -55,8 +63,9 @@ def _follow(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int) ->
     assert norm.num_batches_tracked is not None
     assert norm.momentum is not None
     norm.num_batches_tracked += 1
-    norm.running_mean.lerp_(mean, norm.momentum)
-    norm.running_var.lerp_(variance * (count / (count - 1)), norm.momentum)
+    # As torch's own kernel, without a new version: a graph may hold the statistics of an earlier call.
+    norm.running_mean.data.lerp_(mean, norm.momentum)
+    norm.running_var.data.lerp_(variance * (count / (count - 1)), norm.momentum)
 
 
 class _Normalised(torch.autograd.Function):

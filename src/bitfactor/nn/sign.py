@@ -113,10 +113,12 @@ def annealed(x: Tensor, progress: Tensor, decades: int = 2) -> Tensor:
     """Slope k t (1 - tanh(t x)^2), t = 10^(2 progress - 1), k = max(1 / t, 1): the estimator of IR-Net.
 
     As progress goes from 0 to 1 the surrogate k tanh(t x) goes from nearly the identity to nearly sign. With
-    other `decades` t rises through as many, to the same end.
+    other `decades` t rises through as many, to the same end. It is computed in float32 at least: in bfloat16
+    what is left of 1 would be 0.
     """
     t = _steepness(progress, decades)
-    return torch.clamp_min(1 / t, 1) * t * (1 - torch.tanh(t * x).square())
+    wide = x if x.dtype == torch.float64 else x.float()
+    return (torch.clamp_min(1 / t, 1) * t * (1 - torch.tanh(t * wide).square())).to(x.dtype)
 
 
 def annealed_late(x: Tensor, progress: Tensor) -> Tensor:
@@ -141,8 +143,12 @@ def closed_clip(W: Tensor) -> Tensor:
 
 
 def over_rms(W: Tensor) -> Tensor:
-    """Return W / rms(W), one rms per filter: a gradient through it is free of W's scale."""
-    rms = W.flatten(1).square().mean(1).add(torch.finfo(W.dtype).tiny).sqrt()
+    """Return W / rms(W), one rms per filter: a gradient through it is free of W's scale.
+
+    A filter of zeros stays as it is.
+    """
+    square = W.flatten(1).square().mean(1)
+    rms = torch.where(square > torch.finfo(W.dtype).tiny, square, 1).sqrt()
     return W / rms.view(-1, *(1,) * (W.dim() - 1))
 
 

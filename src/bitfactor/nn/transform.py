@@ -19,10 +19,17 @@ def centred(W: Tensor) -> Tensor:
 
 
 def standardised(W: Tensor) -> Tensor:
-    """Return filters (O, ...) with mean 0 and deviation 1: weights of IR-Net (arXiv 1909.10788)."""
+    """Return filters (O, ...) with mean 0 and deviation 1: weights of IR-Net (arXiv 1909.10788).
+
+    A filter of equal weights, whose deviation is rounding, is centred alone.
+    """
     V = centred(W)
     variance = V.flatten(1).square().sum(1) / max(V[0].numel() - 1, 1)
-    return V / _of_filters(variance.add(torch.finfo(W.dtype).tiny).sqrt(), W)
+    rounding = _ROUNDING * W.detach().flatten(1).square().mean(1) + torch.finfo(W.dtype).tiny
+    return V / _of_filters(torch.where(variance > rounding, variance, 1).sqrt(), W)
+
+
+_ROUNDING = 1e-12  # of a filter's mean square
 
 
 def periodic(W: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ class Flips:
         assert isinstance(layer.latent, Dense)
         weight = layer.latent.weight
         sign, zeros = weight.detach() > 0, torch.zeros_like(weight, requires_grad=False)
-        return cls(layer, weight, zeros, sign.to(weight.dtype), sign, torch.zeros_like(sign))
+        return cls(layer, weight, zeros, zeros + 0.5, sign, torch.zeros_like(sign))
 
     def before_step(self, plan: Optimization) -> None:
         """Change the gradient."""
@@ -46,10 +46,12 @@ class Flips:
         if gradient is None or not self.layer.binary_weights:
             return
         if plan.gradient_floor:
-            shape = (-1, *(1,) * (gradient.dim() - 1))
-            own = weight.flatten(1).norm(dim=1).clamp_min(1e-3)
-            norm = gradient.flatten(1).norm(dim=1).clamp_min(1e-6)
-            gradient *= (plan.gradient_floor * own / norm).clamp_min(1).view(shape)
+            layer, groups = self.layer, self.layer.groups
+            filters = layer.filters(gradient, groups)
+            own = layer.filters(weight, groups).flatten(1).norm(dim=1).clamp_min(1e-3)
+            norm = filters.flatten(1).norm(dim=1).clamp_min(1e-6)
+            factor = (plan.gradient_floor * own / norm).clamp_min(1).view(-1, *(1,) * (filters.dim() - 1))
+            gradient *= layer.of_filters(factor.expand_as(filters), groups)
         if plan.silent_decay:
             gradient.add_(weight * (self.rate < _SILENT), alpha=plan.silent_decay)
 

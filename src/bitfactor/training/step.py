@@ -85,6 +85,24 @@ def restore(recipe: Recipe, run: Run, *, best: bool = False) -> nn.Module:
 _LARGEST_SEED = 2**63
 
 
+def _warn_of_transforms(model: nn.Module, source: nn.Module) -> None:
+    """Say where weights that were taken over are transformed otherwise than in their source."""
+    ours = dict(model.named_modules())
+    for name, layer in source.named_modules():
+        other = ours.get(name)
+        if isinstance(layer, BinaryLayer) and isinstance(other, BinaryLayer):
+            before, now = _transform_of(layer), _transform_of(other)
+            if before != now:
+                told = f"--from: weights are {now} where it has {before}, so signs may be others"
+                warnings.warn(told, stacklevel=3)
+                return
+
+
+def _transform_of(layer: BinaryLayer) -> str:
+    transform = layer.weight_transform
+    return "plain" if transform is None else getattr(transform, "__name__", type(transform).__name__).lower()
+
+
 class Source(NamedTuple):
     """A network to start from, its classes, empty if not known, and the run or file that it is of.
 
@@ -120,6 +138,7 @@ def build(recipe: Recipe, start_from: Source | None = None, labels: Sequence[str
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
     if source is not None:
         _take_over_scales(model, source, head)
+        _warn_of_transforms(model, source)
     return model
 
 
