@@ -15,7 +15,7 @@ from rich.console import Console
 from bitfactor.data import Mpii
 from bitfactor.pose import MPII, encode
 from bitfactor.recipes import recipe_named
-from bitfactor.training import Optimization, PoseEstimation, train
+from bitfactor.training import Optimization, PoseEstimation, step, train
 from bitfactor.training.metrics import PCK, Peak
 from bitfactor.training.tasks import Criterion
 
@@ -61,6 +61,20 @@ def test_empty_maps_cost_what_is_known():
     assert float(PoseEstimation(criterion="mse").loss(empty, target())) == pytest.approx(math.pi, rel=1e-3)
     assert float(PoseEstimation(criterion="bce").loss(empty, target())) == pytest.approx(256 * math.log(2))
     assert float(PoseEstimation(criterion="softmax").loss(empty, target())) == pytest.approx(math.log(256))
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_parts_of_a_batch_count_by_the_keypoints_that_can_be_seen(parts):
+    whole = target(n=6)
+    whole["weight"][1::2, 1:] = 0
+    whole["weight"][0] = 0
+    task, maps = PoseEstimation(), torch.zeros_like(whole["heatmaps"], requires_grad=True)
+    (expected,) = torch.autograd.grad(task.loss(maps, whole), maps)
+    found = torch.zeros_like(maps)
+    for i, (_, part) in enumerate(step._parts(maps, whole, parts)):
+        loss = task.loss(maps[i::parts], part) * step._share(part, whole, parts)
+        found += torch.autograd.grad(loss, maps)[0]
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)

@@ -311,7 +311,7 @@ class Stepper:
         with self._holding(len(parts)):
             for i, part in enumerate(parts):
                 with self.fabric.no_backward_sync(self._model, enabled=i < len(parts) - 1):
-                    loss = self._loss(*part) / len(parts)
+                    loss = self._loss(*part) * _share(part[1], target, len(parts))
                     self.fabric.backward(loss)
                 total += loss.detach()
         return total
@@ -482,6 +482,13 @@ class Stepper:
         expect_that(fits, "train", expected=expected, found="none", fix="pass it as teacher")
         fits, found = self.teacher is None or isinstance(task, Teachable), type(task).__name__
         expect_that(fits, "--teacher", expected="a task that can be taught", found=found, fix=out)
+
+
+def _share(part: Target, whole: Target, parts: int) -> Tensor | float:
+    """Return the weight of a part's mean loss: of people, the share of keypoints that can be seen."""
+    if isinstance(part, Mapping) and isinstance(whole, Mapping):
+        return part["weight"].sum().clamp_min(1) / whole["weight"].sum().clamp_min(1)
+    return 1 / parts
 
 
 def _parts(inputs: Tensor, target: Target, parts: int) -> Iterator[tuple[Tensor, Target]]:
