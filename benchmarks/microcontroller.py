@@ -1,8 +1,7 @@
 """What networks take on microcontrollers, as C: instructions, flash and RAM, and the chart of them.
 
-Each small network of the zoo is exported in integers, with its real numbers in float, and as its full-precision
-baseline.
-They are compiled by gcc at -O3 and run on the emulated boards of `make test-cortex-m`, where an instruction
+Each small network of the zoo is exported in integers, with its real numbers in float, and as its
+full-precision baseline. They are compiled by gcc at -O3 and run on the emulated boards of `make test-cortex-m`, where an instruction
 counts as one whatever it takes on a chip: these are neither times nor cycles. A baseline that needs more than
 a Raspberry Pi Pico's 2 MB of flash is left out.
 
