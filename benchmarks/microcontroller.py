@@ -1,9 +1,9 @@
 """What networks take on microcontrollers, as C: instructions, flash and RAM, and the chart of them.
 
 Each small network of the zoo is exported in integers, with its real numbers in float, and as its
-full-precision baseline. They are compiled by gcc at -O3 and run on the emulated boards of `make test-cortex-m`, where an instruction
-counts as one whatever it takes on a chip: these are neither times nor cycles. A baseline that needs more than
-a Raspberry Pi Pico's 2 MB of flash is left out.
+full-precision baseline. They are compiled by gcc at -O3 and run on the emulated boards of
+`make test-cortex-m`. An instruction counts as one there, whatever it takes on a chip: these are neither
+times nor cycles. A baseline that needs more than a Raspberry Pi Pico's 2 MB of flash is left out.
 
     python -m benchmarks.microcontroller [--json] [--chart docs/images/microcontroller.svg]
     python -m benchmarks.microcontroller --activations    # a ResNet-20 with none, PReLU and RPReLU
