@@ -178,7 +178,7 @@ CASES = {
 }
 
 
-OVER_MAPS = (  # each of three maps by itself, but for the last
+OVER_MAPS = (  # each of three maps by itself; the last takes all of them
     "conv2d",
     "conv2d of int8",
     "binary_conv2d",
