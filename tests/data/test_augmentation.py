@@ -132,3 +132,6 @@ def test_an_operation_of_rand_augment_gives_an_image_and_at_no_strength_nearly_t
 def test_a_strength_is_at_most_ten():
     with pytest.raises(InputError, match="rand_augment: expected a strength from 0 to 10, found 11"):
         FolderOptions(rand_augment=11)
+    for area in (0, 1.01):
+        with pytest.raises(InputError, match="crop_area: expected a fraction above 0, 1 at most, found"):
+            FolderOptions(crop_area=area)

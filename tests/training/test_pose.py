@@ -72,7 +72,7 @@ def test_parts_of_a_batch_count_by_the_keypoints_that_can_be_seen(parts):
     (expected,) = torch.autograd.grad(task.loss(maps, whole), maps)
     found = torch.zeros_like(maps)
     for i, (_, part) in enumerate(step._parts(maps, whole, parts)):
-        loss = task.loss(maps[i::parts], part) * step._share(part, whole, parts)
+        loss = task.loss(maps[i::parts], part) * step._counted(part) / step._counted(whole)
         found += torch.autograd.grad(loss, maps)[0]
     torch.testing.assert_close(found, expected)
 

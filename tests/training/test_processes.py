@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 from rich.console import Console
 from tests.training.toy import Stopping, Toy, toy_recipe
+from torch.nn import functional as F
 
 from bitfactor.common.errors import InputError
-from bitfactor.training import Optimization, Run, TerminatedError, train
+from bitfactor.training import Classification, Optimization, Run, TerminatedError, train
 from bitfactor.training.processes import expect_devices, launch, run_joined, visible
 
 QUIET = Console(quiet=True)
@@ -66,6 +68,35 @@ def test_two_processes_take_the_steps_of_one_and_stop_and_resume_together(tmp_pa
     for name in ("1", "2"):
         whole, stopped = (Run(tmp_path / name / part).load()["model"] for part in ("whole", "stopped"))
         assert all(torch.equal(whole[part], stopped[part]) for part in whole)
+
+
+class PartlySeen(Toy):
+    """The toy, three quarters of whose images do not count."""
+
+    def train_batches(self, *arguments):
+        for inputs, target in super().train_batches(*arguments):
+            yield inputs, {"class": target, "weight": (inputs[:, 0, 7, 7] > 0.7).float()}
+
+
+class OfThoseSeen(Classification):
+    def loss(self, outputs, target):
+        if isinstance(target, torch.Tensor):  # of test images
+            return super().loss(outputs, target)
+        each = F.cross_entropy(outputs, target["class"], reduction="none")
+        return (each * target["weight"]).sum() / target["weight"].sum().clamp_min(1)
+
+
+def train_partly_seen(out):
+    recipe = replace(toy_recipe(PartlySeen(), batch_norm="frozen", batch_size=12), task=OfThoseSeen())
+    train(recipe, out, QUIET)
+    return 0
+
+
+def test_what_can_be_seen_counts_as_much_in_whichever_process_it_is(tmp_path):
+    assert train_partly_seen(tmp_path / "1") == 0
+    assert run_joined(["cpu", "cpu"], train_partly_seen, tmp_path / "2") == 0
+    one, two = ([row["loss"] for row in Run(tmp_path / name).history()] for name in ("1", "2"))
+    assert one == pytest.approx(two, abs=1e-4)
 
 
 @pytest.mark.slow

@@ -59,8 +59,8 @@ Preset = Literal["paper", "standard"]
 
 - paper: resized to 256x256 whatever its shape, cropped to 224x224 at a random place, never mirrored; test
   images are resized to 256x256 too;
-- standard: a random part of 8 to 100 % of its area, 3/4 to 4/3 as wide as high, resized to 224x224, and half
-  of them mirrored (Szegedy et al. 2015); of test images the shorter side becomes 256.
+- standard: a random part of 8 % of its area or more, 3/4 to 4/3 as wide as high, resized to 224x224, and
+  half of them mirrored (Szegedy et al. 2015); of test images the shorter side becomes 256.
 
 Other sizes than 224 are in proportion."""
 
@@ -69,8 +69,8 @@ Augmentation = Callable[[Image, InputSpec, NDArray[np.float64], Image], None]
 """Of an image of any size, (H, W, 3), writes what DRAWS random numbers in [0, 1) choose, (*size, 3)."""
 
 DRAWS = 23
+LEAST_AREA = 0.08
 _TRIES = (DRAWS - 3) // 2
-_AREA = (0.08, 1.0)
 _RATIO = (3 / 4, 4 / 3)
 _LOG_RATIO = (math.log(_RATIO[0]), math.log(_RATIO[1]))
 MEAN = (0.485, 0.456, 0.406)  # of ImageNet's training images
@@ -96,8 +96,10 @@ def _scaled(start: int, length: int, scale: float) -> slice:
     return slice(round(start * scale), max(round((start + length) * scale), round(start * scale) + 1))
 
 
-def _standard(image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Image, mirror: bool) -> None:
-    rows, columns = _random_part(image.shape[0], image.shape[1], draws[1:])
+def _standard(
+    image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Image, mirror: bool, area: float
+) -> None:
+    rows, columns = _random_part(image.shape[0], image.shape[1], draws[1:], area)
     _resize(image[rows, columns], out)
     if mirror and draws[0] < 0.5:
         cv2.flip(out, 1, out)
@@ -109,12 +111,12 @@ def _centre(image: Image, spec: InputSpec, draws: NDArray[np.float64], out: Imag
         cv2.flip(out, 1, out)
 
 
-def _random_part(height: int, width: int, draws: NDArray[np.float64]) -> tuple[slice, slice]:
+def _random_part(height: int, width: int, draws: NDArray[np.float64], least: float) -> tuple[slice, slice]:
     """Return the rows and columns of a part; the largest in the middle if none of ten tries fits."""
     down, right, *shapes = draws.tolist()
     low, high = _LOG_RATIO
     for i in range(0, 2 * _TRIES, 2):
-        area = height * width * (_AREA[0] + shapes[i] * (_AREA[1] - _AREA[0]))
+        area = height * width * (least + shapes[i] * (1 - least))
         ratio = math.exp(low + shapes[i + 1] * (high - low))
         h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
         if 0 < h <= height and 0 < w <= width:
@@ -140,7 +142,9 @@ def _resize(image: Image, out: Image) -> None:
     out[:] = view.permute(1, 2, 0).numpy()
 
 
-def augmentation_of(preset: Preset, *, crop: bool = True, mirror: bool = True) -> Augmentation:
+def augmentation_of(
+    preset: Preset, *, crop: bool = True, mirror: bool = True, area: float = LEAST_AREA
+) -> Augmentation:
     """Return what a preset does to training images.
 
     Parameters
@@ -149,10 +153,13 @@ def augmentation_of(preset: Preset, *, crop: bool = True, mirror: bool = True) -
         Whether images are cropped at random; if not, they are resized and cropped as test images are.
     mirror
         Whether the preset "standard" mirrors half of the images.
+    area
+        The least fraction of an image's area that the preset "standard" shows.
     """
     if crop and preset == "paper":
         return _paper
-    return partial(_standard if crop else _centre, mirror=mirror and preset == "standard")
+    mirror = mirror and preset == "standard"
+    return partial(_standard, mirror=mirror, area=area) if crop else partial(_centre, mirror=mirror)
 
 
 def rand_augment(image: Image, strength: int, draws: NDArray[np.float64]) -> None:

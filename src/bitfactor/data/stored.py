@@ -17,6 +17,7 @@ from bitfactor.common.checks import check_fields, checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.data.augment import (
     DRAWS,
+    LEAST_AREA,
     RANDOM,
     Augmentation,
     Preset,
@@ -71,6 +72,8 @@ class FolderOptions:
     """What is evaluated on: the test images, or a tenth of the training images, to choose settings by."""
     crop: bool = True
     """Crop training images at random, as the preset does; if not, they are cropped in the centre."""
+    crop_area: float = LEAST_AREA
+    """Least fraction of its area that a random part shows, where the preset takes one: standard."""
     mirror: bool = True
     """Mirror half of the training images, where the preset does: standard."""
     rand_augment: int = 0
@@ -83,7 +86,8 @@ class FolderOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        strength = self.rand_augment
+        area, strength = self.crop_area, self.rand_augment
+        expect_that(0 < area <= 1, "crop_area", expected="a fraction above 0, 1 at most", found=area)
         expect_that(0 <= strength <= 10, "rand_augment", expected="a strength from 0 to 10", found=strength)
         expect_that(
             self.decoded_cache >= 0, "decoded_cache", expected="0 or more GiB", found=self.decoded_cache
@@ -235,7 +239,9 @@ class StoredImages(ABC):
         expect_some("batch_size", batch_size)
         order = self.train.shuffled(np.random.default_rng((seed, epoch, 0)))
         chosen = self.options
-        augment = augmentation_of(chosen.preset, crop=chosen.crop, mirror=chosen.mirror)
+        augment = augmentation_of(
+            chosen.preset, crop=chosen.crop, mirror=chosen.mirror, area=chosen.crop_area
+        )
         work = _TrainBatch(
             self.train,
             order,

@@ -307,14 +307,24 @@ class Stepper:
         self._prepare(step)
         inputs, target = self._softened(inputs, target, step)
         parts = list(_parts(inputs, target, self.plan.grad_accum_steps))
-        total = torch.zeros((), device=inputs.device)
+        total, whole = torch.zeros((), device=inputs.device), self._whole(target, len(parts))
         with self._holding(len(parts)):
             for i, part in enumerate(parts):
                 with self.fabric.no_backward_sync(self._model, enabled=i < len(parts) - 1):
-                    loss = self._loss(*part) * _share(part[1], target, len(parts))
+                    loss = self._loss(*part) * (_counted(part[1]) / whole)
                     self.fabric.backward(loss)
                 total += loss.detach()
         return total
+
+    def _whole(self, target: Target, parts: int) -> Tensor | int:
+        """Return what parts of a batch count together, over the processes, which average their gradients."""
+        if not isinstance(target, Mapping):
+            return parts
+        seen: Any = target["weight"].sum()
+        if self.fabric.world_size > 1:
+            seen = self.fabric.all_reduce(seen, reduce_op="sum")
+        counted: Tensor = seen.clamp_min(1) / self.fabric.world_size
+        return counted
 
     def _holding(self, parts: int) -> AbstractContextManager[None]:
         """Return what lets each weight be made once in a step, where that can be."""
@@ -484,11 +494,9 @@ class Stepper:
         expect_that(fits, "--teacher", expected="a task that can be taught", found=found, fix=out)
 
 
-def _share(part: Target, whole: Target, parts: int) -> Tensor | float:
-    """Return the weight of a part's mean loss: of people, the share of keypoints that can be seen."""
-    if isinstance(part, Mapping) and isinstance(whole, Mapping):
-        return part["weight"].sum().clamp_min(1) / whole["weight"].sum().clamp_min(1)
-    return 1 / parts
+def _counted(part: Target) -> Tensor | int:
+    """Return what a part's mean loss counts: the keypoints of people that can be seen, or else 1."""
+    return part["weight"].sum().clamp_min(1) if isinstance(part, Mapping) else 1
 
 
 def _parts(inputs: Tensor, target: Target, parts: int) -> Iterator[tuple[Tensor, Target]]:
