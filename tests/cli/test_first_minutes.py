@@ -35,6 +35,8 @@ def test_help_shows_15_flags_an_example_and_where_the_rest_is(command, help_of):
     shown, every = (re.findall(FLAG, text, re.MULTILINE) for text in (brief, whole))
     assert len(shown) <= MANY
     assert set(shown) <= set(every)
+    assert "{None}" not in whole
+    assert len({len(line) for line in whole.splitlines() if line.startswith("│")}) <= 1
     assert f"usage: bitfactor {command}" in brief
     assert f"example: bitfactor {COMMANDS[command.split()[0]].example}" in brief
     assert (f"{len(every) - len(shown)} more flags: bitfactor {command} --help-all" in brief) == (

@@ -265,8 +265,20 @@ def _usual(kind: Any, default: Any = MISSING) -> Any:
     return usual if default is MISSING else usual(**values)
 
 
+_NONE = "{None}|"
+
+
 def forward(text: str) -> str:
-    """Return help in which a flag that is on reads forward: `--[no-]real-ends`, and not `--no-real-ends`."""
+    """Return help in which a flag that is on reads forward: `--[no-]real-ends`, and not `--no-real-ends`.
+
+    Nor does it say of a flag that may be left out that its value may be `{None}`.
+    """
+    text = re.sub(
+        r"^.*\{None\}\|\S+",
+        lambda m: m[0].replace(_NONE, "") + " " * len(_NONE) * m[0].count(_NONE),
+        text,
+        flags=re.MULTILINE,
+    )
     text = re.sub(
         r"^([│| ]+)--no-([a-z-]+)( {3,})",
         lambda m: f"{m[1]}--[no-]{m[2]}{m[3][2:]}",

@@ -149,7 +149,7 @@ def as_float(x: NDArray[Any], type_name: str, where: str) -> NDArray[np.float32]
         allowed = type_name == "int64" and x.dtype.kind in "iu"
     if not allowed:
         names = {"float32": "float32, or a type it holds exactly", "int64": "integers", "bool": "bool"}
-        fix = f"use {where}.astype(numpy.{type_name.replace('bool', 'bool_')})"
+        fix = f"use numpy.asarray({where}, numpy.{type_name.replace('bool', 'bool_')})"
         raise InputError(where, expected=names[type_name], found=str(x.dtype), fix=fix)
     if x.dtype.kind in "iu" and x.size and max(-int(x.min()), int(x.max())) > _LARGEST:
         expected, found = f"integers from -{_LARGEST} to {_LARGEST}", f"{x.min()} to {x.max()}"
