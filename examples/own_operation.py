@@ -1,6 +1,8 @@
 """An operation of one's own in the model file: half a turn of a map, as a custom operator of torch.
 
-bitfactor --import examples/own_operation.py export MODEL.py:Net -o net.safetensors
+Import it before `bitfactor.export(network, "net.safetensors", x)`. For a run whose network has it:
+
+bitfactor --import examples/own_operation.py export RUN -o net.safetensors
 """
 
 from typing import Any

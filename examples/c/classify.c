@@ -1,7 +1,7 @@
 /* Says what is in an image, with the C library and stb_image (Debian: libstb-dev).
  *
  *     bitfactor freeze digits -o digits.bfp
- *     cc classify.c -o classify $(pkg-config --cflags --libs bitfactor stb)
+ *     cc classify.c -o classify $(pkg-config --cflags --libs bitfactor stb) -lm
  *     ./classify digits.bfp image.png
  */
 #include <bitfactor.h>

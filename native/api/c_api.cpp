@@ -196,6 +196,12 @@ void run(bf_network& network, size_t samples, const float* const* inputs, float*
     }
     if (!network.program->run(inputs[0], samples, outputs))
         fail(BF_NOT_FINITE, "expected finite numbers as input, found NaN or infinity");
+    for (size_t i = 0; i < ports.size(); ++i) {
+        const float *begin = outputs[i], *end = begin + samples * ports[i].size();
+        if (std::any_of(begin, end, [](float y) { return std::isnan(y); }))
+            fail(BF_NOT_FINITE, "expected numbers in output " + ports[i].name + ", found NaN; look for what " +
+                                    "divides by 0 or grows without bound");
+    }
 }
 
 // The largest difference to the golden outputs; `same` gets whether all bits are.

@@ -11,7 +11,7 @@ foreach(kind static shared)
     string(TOUPPER ${kind} KIND)
     add_library(${kind} ${KIND} $<TARGET_OBJECTS:core>)
     set_target_properties(${kind} PROPERTIES OUTPUT_NAME bitfactor VERSION ${PROJECT_VERSION}
-                          SOVERSION ${PROJECT_VERSION_MAJOR})
+                          SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})  # before 1.0
     target_include_directories(${kind} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(${kind} PRIVATE Threads::Threads)
 endforeach()
@@ -36,5 +36,9 @@ configure_package_config_file(native/cmake/bitfactorConfig.cmake.in bitfactorCon
 write_basic_package_version_file(bitfactorConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/bitfactorConfig.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/bitfactorConfigVersion.cmake DESTINATION ${CMAKE_PACKAGE})
+file(RELATIVE_PATH PREFIX_FROM_PC ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+foreach(kind INCLUDE LIB)
+    file(RELATIVE_PATH ${kind}_FROM_PREFIX ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_${kind}DIR})
+endforeach()
 configure_file(native/cmake/bitfactor.pc.in bitfactor.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/bitfactor.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

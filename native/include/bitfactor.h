@@ -38,7 +38,7 @@ typedef enum bf_status {
     BF_BAD_ARGUMENT, /* a null pointer, an unknown name, a number out of range */
     BF_BAD_FILE,     /* no frozen program, damaged, of another version, or one that cannot run */
     BF_NOT_FOUND,    /* no such file, or the program does not have what was asked for */
-    BF_NOT_FINITE,   /* the input holds NaN or infinity; the outputs mean nothing */
+    BF_NOT_FINITE,   /* the input holds NaN or infinity, or an output NaN; the outputs mean nothing */
     BF_DIFFERENT,    /* bf_verify: the outputs are not the golden ones */
     BF_NO_MEMORY,
     BF_FAILED /* the system did not give a thread, say; the text tells */

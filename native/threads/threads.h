@@ -6,7 +6,11 @@
 #include "web/threads.h"
 #else
 
+#ifdef _WIN32
+#include <process.h>
+#else
 #include <unistd.h>
+#endif
 
 #include <atomic>
 #include <chrono>
@@ -22,7 +26,11 @@ using Thread = std::thread;
 
 constexpr int threads_at_first(int of_file) { return of_file; }
 
+#ifdef _WIN32
+inline long this_process() { return _getpid(); }
+#else
 inline long this_process() { return getpid(); }
+#endif
 
 // How long a worker looks on before it sleeps: longer than a small step, and than what a caller does between
 // two runs; short enough that an idle pool costs nothing. An estimate, not a measured optimum.

@@ -11,11 +11,18 @@
 
 namespace bitfactor {
 
-// One network is run from one thread alone.
-struct Mutex {
-    void lock() {}
-    bool try_lock() { return true; }
-    void unlock() {}
+// It is held for moments, or tried: a page's own thread must not sleep.
+class Mutex {
+  public:
+    void lock() {
+        while (!try_lock()) {
+        }
+    }
+    bool try_lock() { return !held_.exchange(true, std::memory_order_acquire); }
+    void unlock() { held_.store(false, std::memory_order_release); }
+
+  private:
+    std::atomic<bool> held_{false};
 };
 
 constexpr int threads_at_first(int) { return 1; }  // a page does not know beforehand how many it may have

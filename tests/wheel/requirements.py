@@ -1,7 +1,7 @@
-"""Prints what a plain install of the package asks for."""
+"""Prints what an install of the package with its commands asks for."""
 
 import tomllib
 from pathlib import Path
 
 project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-print(*project["dependencies"])
+print(*project["dependencies"], *project["optional-dependencies"]["cli"])

@@ -103,8 +103,8 @@ def convert(
     >>> print(bitfactor.convert("TFC_1W1A.onnx", "tfc.safetensors"))
     """
     output = expect_output(output, [".safetensors"], overwrite=overwrite, flag="--output")
-    imported("onnx", "bitfactor.convert", "onnx")
-    reading: Reading = imported("bitfactor.exporter.reading", "bitfactor.convert", "train").read(network)
+    imported("onnx", "bitfactor.convert", "onnx,train")
+    reading: Reading = imported("bitfactor.exporter.reading", "bitfactor.convert", "onnx,train").read(network)
     graph = reading.graph
     binary, others = _layers(graph, "binary_"), _layers(graph, "")
     half = tuple(node for node in others if are_signs("weight", node.tensors["weight"]))

@@ -19,7 +19,7 @@ from bitfactor.runtime.zoo import locate
 from bitfactor.targets.c99 import CoreName, CPrecision, CReport, export_c
 from bitfactor.targets.frozen import FlatPrecision, flat_program
 from bitfactor.targets.kits import Board, Kit, write_kit
-from bitfactor.targets.page import PACKAGE, Page, write_page
+from bitfactor.targets.page import MODULE, Page, write_page
 
 if TYPE_CHECKING:
     from bitfactor.exporter import ExportReport
@@ -291,7 +291,7 @@ def page(
     PosixPath('site')
     """
     path, index = locate(model), Path(output) / "index.html"
-    names = [] if index.is_file() else [*(file.name for file in PACKAGE.iterdir()), "net.bfp"]
+    names = [] if index.is_file() else [*MODULE, "net.bfp"]
     for name in ("index.html", *names):
         expect_output(Path(output) / name, overwrite=overwrite, flag="--output")
     loaded = load(path)

@@ -18,7 +18,7 @@ from bitfactor.common.files import run_file
 
 
 class Command(NamedTuple):
-    """What a command is for, ROOM.MODULE:FUNCTION, whose arguments are its flags, an example, its extra."""
+    """What a command is for, ROOM.MODULE:FUNCTION, whose arguments are its flags, an example, its extras."""
 
     purpose: str
     function: str
@@ -79,7 +79,7 @@ COMMANDS = {
         "write a binary network that comes as ONNX as one file of 1-bit weights",
         "api.convert:convert",
         "convert net.onnx -o net.safetensors",
-        "onnx",
+        "onnx,train",
     ),
     "freeze": Command(
         "write an exported file as one flat program, for the C library",

@@ -55,6 +55,9 @@ class ModelFile:
             where = f"model file: range of {name!r}"
             expect(where, r, float)
             expect_that(isfinite(r) and r >= 0, where, expected="a magnitude", found=r)
+        for word in self.labels if self.skeleton is None else self.skeleton.keypoints:
+            plain_text = "\0" not in word and word.encode("utf-8", "ignore").decode() == word
+            expect_that(plain_text, "model file: label", expected="text without NUL", found=ascii(word))
         for name, text in self.provenance.items():
             expect(f"model file: provenance {name!r}", text, str)
         if self.signature is not None:

@@ -63,6 +63,7 @@ const tasks = {
       short: await said(() => network.run(new Float32Array(3))),
       kind: await said(() => network.run([1, 2, 3])),
       infinite: await said(() => network.run(new Float32Array(network.input.size).fill(Infinity))),
+      long: await said(() => padded({ data: [], width: 650, height: 10 }, { width: 8, height: 8 })),
       size: await said(() => network.prepare({ data: new Uint8Array(15), width: 2, height: 2 })),
       none: await said(() => Network.load(null)),
       threads: await said(() => Network.load(good, { threads: 0 })),
@@ -98,6 +99,15 @@ const tasks = {
     const messages = [];
     for (let i = 0; i < 1000 && !messages.length; i++) messages.push(...[await said(() => network.run(x))].filter(Boolean));
     return [...messages, await said(() => network.run(x))];
+  },
+  async workers({ file }) {
+    Worker.prototype.once = function (kind, listener) {
+      if (kind === "error") listener(new Error("none"));
+      this.terminate();
+    };
+    Object.defineProperty(globalThis, "navigator", { value: { hardwareConcurrency: 8 } });
+    const network = await Network.load(await bytes(file));
+    return [network.threads, await said(async () => Network.load(await bytes(file), { threads: 2 }))];
   },
   async simd() {
     return [hasSimd(), hasRelaxedSimd()];

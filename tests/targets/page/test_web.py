@@ -16,6 +16,8 @@ from bitfactor.format.model import golden_input
 from bitfactor.format.program import Buffer, Instruction
 from bitfactor.pose.heatmap import decode
 from bitfactor.runtime import Session
+from bitfactor.runtime.inputs import packed
+from bitfactor.runtime.program import program_of
 from bitfactor.runtime.zoo import file_of
 from bitfactor.targets.frozen import frozen
 from bitfactor.targets.page import PACKAGE
@@ -151,6 +153,7 @@ def test_what_cannot_run_is_refused_in_a_sentence(node, tmp_path):
     assert "found Array of 3" in messages["kind"]
     assert "expected finite numbers" in messages["infinite"]
     assert "4 values for each of 2 x 2 pixels, found Uint8Array of 15" in messages["size"]
+    assert "an image at most 64 times as long" in messages["long"]
     assert "found null" in messages["none"]
     assert "none.bfp" in messages["missing"]
     assert "a whole number from 1 to 64, found 0" in messages["threads"]
@@ -166,6 +169,23 @@ def test_a_replay_takes_no_memory(node, tmp_path):
     bitfactor.freeze("digits", tmp_path / "net.bfp")
     before, after = node("memory", file=str(tmp_path / "net.bfp"), calls=20_000)
     assert after == before
+
+
+def with_golden_samples(model, samples):
+    """Return a network's program with golden outputs of so many samples, of which none is right."""
+    program = program_of(packed(model.graph))
+    instructions = [one for layer in program.layers for one in layer.instructions]
+    golden = Instruction.of("golden_output", values=np.zeros((samples, 10), np.float32))
+    return frozen([*instructions, golden], program.arena_bytes)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_many_golden_samples_are_shared_among_threads(node, tmp_path, threads):
+    (tmp_path / "many.bfp").write_bytes(with_golden_samples(load(file_of("digits")), 4000))
+    x = golden_input((1, 8, 8))
+    found = node("run", file=str(tmp_path / "many.bfp"), x=x, relaxed=False, threads=threads)
+    assert not found["verified"]["same"]
+    assert found["verified"]["difference"] > 0
 
 
 def test_a_thread_that_is_lost_is_an_error(node, tmp_path):
@@ -200,18 +220,72 @@ def test_the_title_of_a_page_is_text(tmp_path):
     assert (options["finds"], options["heatmaps"]) == ("keypoints", "softmax")
 
 
-@pytest.mark.parametrize("change", ["no specification", "maps"])
+@pytest.mark.parametrize("change", ["no specification", "maps", "labels"])
 def test_a_network_that_a_page_cannot_show_is_refused(tmp_path, change):
     model = load(file_of("digits"))
     if change == "maps":
         graph = replace(model.graph, outputs=("conv1",))
         model = replace(model, graph=graph, golden_outputs=(run(graph, model.golden_input)[0],), labels=())
+    elif change == "labels":
+        model = replace(model, labels=("one", "two"))
     else:
         model = replace(model, input_spec=None)
     save(tmp_path / "net.safetensors", model)
     with pytest.raises(InputError, match="expected a network for images"):
         bitfactor.page(tmp_path / "net.safetensors", tmp_path / "site")
+    if change == "labels":
+        with pytest.raises(InputError, match="labels: expected 10 names, one for each class, found 2"):
+            Session(tmp_path / "net.safetensors", threads=1).predict(np.zeros((8, 8), np.uint8))
     assert not (tmp_path / "site").exists()
+
+
+@pytest.mark.parametrize("change", ["scale", "keypoints", "cells"])
+def test_poses_that_python_refuses_are_refused(tmp_path, change):
+    model = load(file_of("lsp-hourglass"))
+    spec, skeleton = model.input_spec, model.skeleton
+    changes = {
+        "scale": {"provenance": {**model.provenance, "heatmaps": "sigmoid"}},
+        "keypoints": {"skeleton": replace(skeleton, keypoints=(*skeleton.keypoints, "tail"))},
+        "cells": {"input_spec": replace(spec, size=(spec.size[0], spec.size[1] - 1))},
+    }
+    save(tmp_path / "net.safetensors", replace(model, **changes[change]))
+    with pytest.raises(InputError, match=r"known scale|15|fill the input"):
+        bitfactor.page(tmp_path / "net.safetensors", tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_visit(visited, tmp_path):
+    bitfactor.page("digits", tmp_path)
+    early = visited("early")
+    assert (early.classes, early.view, early.closed) == (5, 640, 1)
+    drops = visited("drops")  # of two photos the one that was asked for last
+    assert (drops.view, drops.closed) == (640, 2)
+    assert re.fullmatch(r"\S+, \d+ %", drops.said)
+    bad = visited("unreadable")
+    assert bad.time == "bad.png: this image cannot be read (no image)"
+    assert bad.classes == 0
+    missing = visited("missing")
+    assert missing.time == "none.png: this image cannot be read (status 404)"
+    assert not missing.disabled
+
+
+def test_a_camera_that_is_waited_for(visited, tmp_path):
+    bitfactor.page("digits", tmp_path)
+    twice = visited("camera")
+    assert sorted(twice.live) == [False, True]
+    assert twice.camera == "Stop the camera"
+    assert "frames a second" in twice.time
+    replaced = visited("replaced")
+    assert replaced.live == [False]
+    assert replaced.camera == "Use the camera"
+    assert re.fullmatch(r"[\d.]+ ms", replaced.time)
+
+
+def test_without_workers_a_network_has_one_thread(node, tmp_path):
+    bitfactor.freeze("digits", tmp_path / "net.bfp")
+    threads, said = node("workers", file=str(tmp_path / "net.bfp"))
+    assert threads == 1
+    assert said == "Error: thread.js: a thread cannot be started: none"
 
 
 def test_the_package_is_whole():

@@ -6,18 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
+import numpy as np
+
 from bitfactor.common.checks import checked
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import made_directory, write_file
 from bitfactor.common.result import Result
 from bitfactor.format import ModelFile
+from bitfactor.runtime.finder import PoseFinder
 from bitfactor.runtime.prediction import gives_probabilities
 
-__all__ = ["PACKAGE", "Page", "write_page"]
+__all__ = ["MODULE", "PACKAGE", "Page", "write_page"]
 
 
 PACKAGE = Path(__file__).parent  # laid out as a package of npm
-_MODULE = (
+MODULE = (
     "bitfactor.js",
     "thread.js",
     "images.js",
@@ -56,6 +59,7 @@ def write_page(model: ModelFile, program: bytes, title: str, directory: str | os
     """
     _expect_answer(model)
     directory = made_directory(directory)
+    title = title.encode("utf-8", "replace").decode()  # a name of a file may be other bytes
     what = {
         "title": title,
         "network": "net.bfp",
@@ -66,21 +70,26 @@ def write_page(model: ModelFile, program: bytes, title: str, directory: str | os
     index = Template((PACKAGE / "page.html").read_text(encoding="utf-8")).substitute(
         title=_escaped(title), options=json.dumps(what).replace("<", "\\u003c")
     )
-    for name in _MODULE:
+    for name in MODULE:
         write_file(directory / name, (PACKAGE / name).read_bytes())
     write_file(directory / "net.bfp", program)
     write_file(directory / "index.html", index)
-    names = sorted([*_MODULE, "net.bfp", "index.html"])
+    names = sorted([*MODULE, "net.bfp", "index.html"])
     return Page(directory, {name: (directory / name).stat().st_size for name in names})
 
 
 def _expect_answer(model: ModelFile) -> None:
-    outputs = [model.graph.values[name].shape for name in model.graph.outputs]
-    dimensions = 3 if model.skeleton else 1
+    shape = model.graph.values[model.graph.outputs[0]].shape
     if model.input_spec is None or not model.input_spec.of_images:
         found = "no input specification of images, with one channel or three"
-    elif len(outputs[0]) != dimensions or (outputs[0] == (1,) and not gives_probabilities(model)):
-        found = f"an output shaped {outputs[0]}"
+    elif model.skeleton is not None:
+        finder = PoseFinder.of(model, lambda x: np.zeros((1, *shape), np.float32))
+        finder(np.zeros((*model.input_spec.size, 3), np.uint8))  # it says what does not fit
+        return
+    elif len(shape) != 1 or (shape == (1,) and not gives_probabilities(model)):
+        found = f"an output shaped {shape}"
+    elif len(model.labels) not in (0, shape[0]):
+        found = f"{len(model.labels)} labels for {shape[0]} classes"
     else:
         return
     raise InputError(

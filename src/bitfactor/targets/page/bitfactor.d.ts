@@ -22,7 +22,7 @@ export declare class Network {
   private constructor();
   /**
    * From a URL, a Response, or the bytes of a .bfp file. `relaxed: false` keeps to the plain vectors. `threads` are up
-   * to four, by the device, where `hasThreads()`, else 1.
+   * to four, by the device, where `hasThreads()` and workers start, else 1.
    */
   static load(
     source: string | URL | Response | ArrayBuffer | ArrayBufferView,

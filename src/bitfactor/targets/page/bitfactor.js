@@ -35,7 +35,7 @@ async function bytesOf(source) {
   const base = typeof document === "undefined" ? import.meta.url : document.baseURI;
   const url = new URL(source, base);
   if (url.protocol !== "file:") return answered(await fetch(url));
-  const { readFile } = await import("node:fs/promises");
+  const { readFile } = await import(NODE + "fs/promises");
   return new Uint8Array(await readFile(url));
 }
 
@@ -43,6 +43,8 @@ async function answered(response) {
   if (!response.ok) throw new Error(`${response.url}: expected a file, found status ${response.status}`);
   return new Uint8Array(await response.arrayBuffer());
 }
+
+const NODE = "node:"; // apart from the names, which bundlers for browsers would look for
 
 const describe = (value) => (value === null ? "null" : (value?.constructor?.name ?? typeof value));
 
@@ -55,9 +57,13 @@ const ASKS = [3, ...new TextEncoder().encode("env"), 6, ...new TextEncoder().enc
 
 const modules = new Map(); // compiled once
 function compiled(relaxed, shared) {
-  const name = relaxed ? "bitfactor-relaxed.wasm" : "bitfactor.wasm";
-  const key = `${name}, ${shared}`;
-  if (!modules.has(key)) modules.set(key, bytesOf(new URL(name, import.meta.url)).then((bytes) => made(bytes, shared)));
+  const url = relaxed ? new URL("bitfactor-relaxed.wasm", import.meta.url) : new URL("bitfactor.wasm", import.meta.url);
+  const key = `${url}, ${shared}`;
+  if (!modules.has(key)) {
+    const module = bytesOf(url).then((bytes) => made(bytes, shared));
+    modules.set(key, module);
+    module.catch(() => modules.delete(key)); // it may be there the next time
+  }
   return modules.get(key);
 }
 
@@ -82,7 +88,7 @@ function expectThreads(threads) {
 
 // Workers that are up, and wait for the first message.
 async function startedWorkers(count) {
-  const node = globalThis.process?.versions?.node && (await import("node:worker_threads"));
+  const node = globalThis.process?.versions?.node && (await import(NODE + "worker_threads"));
   const start = () =>
     new Promise((resolve, reject) => {
       const worker = node
@@ -93,7 +99,7 @@ async function startedWorkers(count) {
         if (node) worker.unref();
         resolve(worker);
       });
-      listen("error", (event) => reject(new Error(`thread.js: a thread cannot be started: ${event.message}`)));
+      listen("error", (event) => reject(new Error(`thread.js: a thread cannot be started: ${event.message ?? "no such script"}`)));
     });
   const started = await Promise.allSettled(Array.from({ length: count }, start));
   const workers = started.flatMap(({ value }) => value ?? []);
@@ -135,13 +141,24 @@ export class Network {
    * Loads a network: from a URL, a Response, or the bytes of a .bfp file.
    *
    * `relaxed: false` keeps to the plain vectors, whose results are the same in every browser. `threads` are up to
-   * four, by the device, where memory can be shared, else 1; results do not depend on them.
+   * four, by the device, where memory can be shared and workers start, else 1; results do not depend on them.
    */
-  static async load(source, { relaxed = true, threads = defaultThreads() } = {}) {
+  static async load(source, { relaxed = true, threads } = {}) {
     if (!hasSimd()) throw new Error("expected a browser with WebAssembly SIMD, found none; use one of 2021 or later");
-    expectThreads(threads);
+    const most = threads ?? defaultThreads();
+    expectThreads(most);
+    const bytes = await bytesOf(source);
+    try {
+      return await Network.#loaded(bytes, relaxed, most);
+    } catch (error) {
+      if (threads !== undefined || most === 1) throw error;
+      return Network.#loaded(bytes, relaxed, 1);
+    }
+  }
+
+  static async #loaded(bytes, relaxed, threads) {
     const shared = threads > 1;
-    const [bytes, module] = await Promise.all([bytesOf(source), compiled(relaxed && hasRelaxedSimd(), shared)]);
+    const module = await compiled(relaxed && hasRelaxedSimd(), shared);
     const memory = new WebAssembly.Memory({ ...MEMORY, shared });
     const workers = await startedWorkers(threads - 1);
     const waiting = [...workers];
@@ -154,8 +171,9 @@ export class Network {
       waiting.pop().postMessage({ module, imports, memory, body, stack: stack & ~15, variables, lost });
     };
     const imports = { env: { memory, bf_start: start }, wasi_snapshot_preview1: system };
-    const core = (await WebAssembly.instantiate(module, imports)).exports;
+    let core;
     try {
+      core = (await WebAssembly.instantiate(module, imports)).exports;
       return new Network(core, memory, workers, bytes);
     } catch (error) {
       workers.forEach((worker) => worker.terminate());

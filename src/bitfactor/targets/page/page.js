@@ -8,6 +8,7 @@ const element = (id) => document.getElementById(id);
 const view = element("view");
 let network;
 let camera; // the stream, while it runs
+let turn = 0; // of the image or camera that was asked for last
 
 function answer(photo) {
   const { pixels, part } = options.finds === "keypoints" ? padded(photo, network.image) : { pixels: photo };
@@ -27,10 +28,12 @@ function show(source, photo) {
   const context = view.getContext("2d");
   context.scale(zoom, zoom);
   context.drawImage(source, 0, 0, width, height);
-  if (options.finds === "keypoints") drawPose(context, first, part, Math.max(2, view.width / 140) / zoom);
-  else listClasses(first);
+  const what =
+    options.finds === "keypoints"
+      ? drawPose(context, first, part, Math.max(2, view.width / 140) / zoom)
+      : listClasses(first);
   element("hint").hidden = true;
-  return ms;
+  return { ms, what };
 }
 
 function drawPose(context, maps, part, line) {
@@ -58,6 +61,7 @@ function drawPose(context, maps, part, line) {
     context.fill();
   }
   context.globalAlpha = 1;
+  return `${found.length} keypoints`;
 }
 
 function listClasses(scores) {
@@ -79,6 +83,7 @@ function listClasses(scores) {
       return item;
     }),
   );
+  return `${best[0].label}, ${(100 * best[0].probability).toFixed(0)} %`;
 }
 
 function say(text, wrong = false) {
@@ -86,51 +91,105 @@ function say(text, wrong = false) {
   element("time").classList.toggle("error", wrong);
 }
 
-async function showPhoto(file, name = file.name) {
-  stopCamera();
-  try {
-    const bitmap = await decode(file);
-    const ms = show(bitmap, pixelsOf(bitmap));
-    say(`${ms.toFixed(1)} ms`);
-  } catch (error) {
-    say(`${name}: this image cannot be read (${error.message})`, true);
-  }
+// What went wrong stands there alone, without the answer to another image.
+function fail(text) {
+  [view.width, view.height] = [640, 480];
+  element("hint").hidden = false;
+  element("classes").replaceChildren();
+  say(text, true);
+  announce(text);
 }
 
-function stopCamera() {
+let announced = 0; // when
+function announce(text, pause = 0) {
+  if (performance.now() - announced < pause) return;
+  announced = performance.now();
+  element("announced").textContent = text;
+}
+
+// Ends what is shown or asked for, and returns the number of what comes; of what was ended none is shown any more.
+function nextTurn() {
   camera?.getTracks().forEach((track) => track.stop());
   camera = undefined;
   element("camera").textContent = "Use the camera";
+  return ++turn;
+}
+
+async function showPhoto(read, name) {
+  const own = nextTurn();
+  if (!(await loaded)) return;
+  let bitmap;
+  try {
+    bitmap = await decode(await read());
+  } catch (error) {
+    if (own === turn) fail(`${name}: this image cannot be read (${error.message})`);
+    return;
+  }
+  try {
+    if (own !== turn) return;
+    const { ms, what } = show(bitmap, pixelsOf(bitmap));
+    say(`${ms.toFixed(1)} ms`);
+    announce(what);
+  } catch (error) {
+    fail(`${name}: ${error.message}`);
+  } finally {
+    bitmap.close();
+  }
 }
 
 async function startCamera() {
+  const own = nextTurn();
+  const end = (text) => {
+    if (own !== turn) return; // another has come since
+    nextTurn();
+    fail(text);
+  };
+  if (!(await loaded)) return;
+  let stream;
   try {
-    camera = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment", width: 640 } });
+    stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment", width: 640 } });
   } catch (error) {
-    return say(`the camera cannot be used (${error.message}); a page from https or localhost may ask for it`, true);
+    return end(`the camera cannot be used (${error.message}); a page from https or localhost may ask for it`);
   }
+  if (own !== turn) return stream.getTracks().forEach((track) => track.stop());
+  camera = stream;
   element("camera").textContent = "Stop the camera";
+  stream.getTracks().forEach((track) => track.addEventListener("ended", () => end("the camera was taken away")));
   const video = document.createElement("video");
   video.muted = video.playsInline = true;
-  video.srcObject = camera;
-  await video.play();
+  video.srcObject = stream;
   let last = performance.now();
   let rate = 0;
   const step = () => {
-    if (!camera) return;
-    const ms = show(video, pixelsOf(video, video.videoWidth, video.videoHeight));
-    const now = performance.now();
-    rate = 0.9 * rate + 0.1 * (1000 / Math.max(now - last, 1));
-    last = now;
-    say(`${ms.toFixed(1)} ms a frame, ${rate.toFixed(0)} frames a second`);
+    if (own !== turn) return;
+    try {
+      if (video.videoWidth) {
+        const { ms, what } = show(video, pixelsOf(video, video.videoWidth, video.videoHeight));
+        const now = performance.now();
+        rate = 0.9 * rate + 0.1 * (1000 / Math.max(now - last, 1));
+        last = now;
+        say(`${ms.toFixed(1)} ms a frame, ${rate.toFixed(0)} frames a second`);
+        announce(what, 2000);
+      }
+    } catch (error) {
+      return end(error.message);
+    }
     requestAnimationFrame(step);
   };
+  try {
+    await video.play();
+  } catch (error) {
+    return end(`the camera cannot be shown (${error.message})`);
+  }
   requestAnimationFrame(step);
 }
 
-const choose = (files) => files?.[0] && showPhoto(files[0]);
-element("photo").addEventListener("change", (event) => choose(event.target.files));
-element("camera").addEventListener("click", () => (camera ? stopCamera() : startCamera()));
+const choose = (files) => files?.[0] && showPhoto(() => files[0], files[0].name);
+element("photo").addEventListener("change", ({ target }) => {
+  choose([...target.files]);
+  target.value = ""; // so that the same file may be chosen again
+});
+element("camera").addEventListener("click", () => (camera ? nextTurn() : startCamera()));
 const drop = element("drop");
 drop.addEventListener("dragover", (event) => (event.preventDefault(), drop.classList.add("over")));
 drop.addEventListener("dragleave", () => drop.classList.remove("over"));
@@ -140,17 +199,29 @@ drop.addEventListener("drop", (event) => {
   choose(event.dataTransfer.files);
 });
 
-try {
-  network = await Network.load(options.network);
-  network.verify(); // a first run, which is slow
+async function load() {
+  try {
+    network = await Network.load(options.network);
+    network.verify(); // a first run, which is slow
+  } catch (error) {
+    element("about").textContent = error.message;
+    element("about").classList.add("error");
+    for (const id of ["photo", "camera"]) element(id).disabled = true;
+    return false;
+  }
   const { shape } = network.input;
   const what = options.finds === "keypoints" ? `${network.labels.length} keypoints` : `${network.outputs[0].size} classes`;
   const threads = network.threads > 1 ? `, ${network.threads} threads` : "";
   element("about").textContent = `A binary network: input ${shape.join(" x ")}, ${what}; ${network.instructionSet}${threads}.`;
-  const asked = new URLSearchParams(location.search).get("photo"); // index.html?photo=URL shows it at once
-  if (asked) await showPhoto(await (await fetch(asked)).blob(), asked);
-} catch (error) {
-  element("about").textContent = error.message;
-  element("about").classList.add("error");
-  for (const id of ["photo", "camera"]) element(id).disabled = true;
+  return true;
 }
+
+async function fetched(url) {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`status ${response.status}`);
+  return response.blob();
+}
+
+const loaded = load(); // whether it is
+const asked = new URLSearchParams(location.search).get("photo"); // index.html?photo=URL shows it at once
+if (asked) showPhoto(() => fetched(asked), asked);
