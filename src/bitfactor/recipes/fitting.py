@@ -19,8 +19,8 @@ from bitfactor.recipes.runs import LITE, has_lite, side_of_teacher, teacher_of
 from bitfactor.training import Recipe, Run, Trial, dry_run
 from bitfactor.training.estimate import duration
 
-ENOUGH = 15
-"""Epochs that a network needs before a larger one, or larger images, would gain more (our choice)."""
+ENOUGH = 30
+"""Epochs that a network needs before a larger one, or larger images, would gain more: docs/results/parts.md."""
 _LEAST, _MOST = 3, 200  # epochs
 _EVALUATIONS = 10
 _USED = 0.93  # of the time: the rest is for starting, checkpoints and steps slower than those measured
