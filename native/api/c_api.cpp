@@ -33,8 +33,14 @@ bf_status report(bf_error* error, bf_status status, const char* text) {
         error->status = status;
         std::snprintf(error->text, sizeof error->text, "%s", text);
         // Names of the file may be in it, and must not steer a terminal.
-        for (char* c = error->text; *c; ++c)
-            *c = static_cast<unsigned char>(*c) < ' ' || *c == 127 ? '?' : *c;
+        unsigned char before = 0;
+        for (char* c = error->text; *c; ++c) {
+            const auto byte = static_cast<unsigned char>(*c);
+            const bool later =
+                before == 0xc2 || before < 0x80;  // 0x80 to 0x9f steer, but for parts of a letter
+            if (byte < ' ' || byte == 127 || (byte >= 0x80 && byte < 0xa0 && later)) *c = '?';
+            before = byte;
+        }
     }
     return status;
 }
@@ -79,11 +85,12 @@ AlignedVector<char> contents_of(const char* path, size_t most) {
     return contents;
 }
 
-// Numbers from -2 to 2 that look random, as bitfactor.format.file.golden_input gives.
-std::vector<float> hashed(size_t size) {
+// Numbers from -2 to 2 that look random, from the one at `first` on, as bitfactor.format.model.golden_input
+// gives.
+std::vector<float> hashed(size_t first, size_t size) {
     std::vector<float> numbers(size);
     for (size_t i = 0; i < size; ++i) {
-        uint64_t mixed = (2 * static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15u;
+        uint64_t mixed = (2 * static_cast<uint64_t>(first + i) + 1) * 0x9e3779b97f4a7c15u;
         mixed = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9u >> 40;
         numbers[i] = static_cast<float>(mixed) / (1 << 22) - 2;
     }
@@ -107,6 +114,10 @@ struct bf_network {
     const KernelSet* set = kernel_sets()[0];
     int threads;
     std::unique_ptr<Program> program;
+    // As the first program says it: names that were given out stay where they are.
+    Port input;
+    std::vector<Port> outputs;
+    Description description;
 
     bf_network(const void* memory, size_t bytes, size_t most)
         : left_bytes(most), frozen(read(memory, bytes)), threads(threads_at_first(frozen.threads)) {
@@ -129,12 +140,16 @@ struct bf_network {
         auto built = std::make_unique<Program>(with, count, frozen.arena_bytes, left_bytes);
         for (const Instruction& instruction : frozen.instructions) built->add(instruction);
         built->expect_complete();
+        if (!program) {
+            input = built->input();
+            outputs = built->outputs();
+            description = std::move(built->description());
+        }
+        built->description() = {};
         program = std::move(built);
         set = &with;
         threads = count;
     }
-
-    const Description& description() const { return program->description(); }
 };
 
 namespace {
@@ -158,9 +173,9 @@ bf_network* loaded(bf_error* error, Make make) {
 
 const ImageRule& rule_of(const bf_network* network) {
     expect(network, "a network");
-    if (network->description().image.empty())
+    if (network->description.image.empty())
         fail(BF_NOT_FOUND, "the file does not say how an image becomes its input");
-    return network->description().image[0];
+    return network->description.image[0];
 }
 
 struct Memory {
@@ -199,28 +214,32 @@ void run(bf_network& network, size_t samples, const float* const* inputs, float*
     for (size_t i = 0; i < ports.size(); ++i) {
         const float *begin = outputs[i], *end = begin + samples * ports[i].size();
         if (std::any_of(begin, end, [](float y) { return std::isnan(y); }))
-            fail(BF_NOT_FINITE, "expected numbers in output " + ports[i].name + ", found NaN; look for what " +
-                                    "divides by 0 or grows without bound");
+            fail(BF_NOT_FINITE, "expected numbers in output " + ports[i].name +
+                                    ", found NaN; look for what " + "divides by 0 or grows without bound");
     }
 }
 
 // The largest difference to the golden outputs; `same` gets whether all bits are.
 float difference_of(bf_network& network, bool& same) {
-    const std::vector<Golden>& inputs = network.description().golden_inputs;
-    const std::vector<Golden>& expected = network.description().golden_outputs;
-    if (expected.empty()) fail(BF_NOT_FOUND, "the file has no golden outputs");
-    const size_t samples = expected[0].samples;
-    const auto x = inputs.empty() ? hashed(samples * network.program->input().size()) : inputs[0].values;
+    const std::vector<Golden>& inputs = network.description.golden_inputs;
+    const std::vector<Golden>& expected = network.description.golden_outputs;
+    if (expected.size() != network.outputs.size())
+        fail(BF_NOT_FOUND, "the file does not have golden values of each output");
+    const size_t size = network.input.size();
     std::vector<std::vector<float>> found;
     std::vector<float*> outs;
-    for (const Golden& golden : expected) outs.push_back(found.emplace_back(golden.values.size()).data());
-    const float* in = x.data();
-    run(network, samples, &in, outs.data());
+    for (const Port& port : network.outputs) outs.push_back(found.emplace_back(port.size()).data());
     float most = 0;
-    for (size_t i = 0; i < found.size(); ++i) {
-        const std::vector<float>& golden = expected[i].values;
-        same = same && !std::memcmp(found[i].data(), golden.data(), golden.size() * sizeof(float));
-        for (size_t k = 0; k < golden.size(); ++k) most = std::max(most, std::fabs(found[i][k] - golden[k]));
+    for (size_t sample = 0; sample < expected[0].samples; ++sample) {
+        const std::vector<float> made = inputs.empty() ? hashed(sample * size, size) : std::vector<float>();
+        const float* in = inputs.empty() ? made.data() : inputs[0].values.data() + sample * size;
+        run(network, 1, &in, outs.data());
+        for (size_t i = 0; i < found.size(); ++i) {
+            const float* golden = expected[i].values.data() + sample * found[i].size();
+            same = same && !std::memcmp(found[i].data(), golden, found[i].size() * sizeof(float));
+            for (size_t k = 0; k < found[i].size(); ++k)
+                most = std::max(most, std::fabs(found[i][k] - golden[k]));
+        }
     }
     return most;
 }
@@ -278,14 +297,14 @@ const char* bf_instruction_sets(size_t i) {
 
 size_t bf_input_count(const bf_network* network) { return network ? 1 : 0; }
 
-size_t bf_output_count(const bf_network* network) { return network ? network->program->outputs().size() : 0; }
+size_t bf_output_count(const bf_network* network) { return network ? network->outputs.size() : 0; }
 
 bf_status bf_input(const bf_network* network, size_t i, bf_tensor* tensor, bf_error* error) {
     return guarded(error, BF_BAD_ARGUMENT, [&] {
         expect(network, "a network");
         expect(tensor, "a tensor");
         expect(i, bf_input_count(network), "inputs");
-        *tensor = described(network->program->input());
+        *tensor = described(network->input);
     });
 }
 
@@ -294,20 +313,18 @@ bf_status bf_output(const bf_network* network, size_t i, bf_tensor* tensor, bf_e
         expect(network, "a network");
         expect(tensor, "a tensor");
         expect(i, bf_output_count(network), "outputs");
-        *tensor = described(network->program->outputs()[i]);
+        *tensor = described(network->outputs[i]);
     });
 }
 
-size_t bf_label_count(const bf_network* network) {
-    return network ? network->description().labels.size() : 0;
-}
+size_t bf_label_count(const bf_network* network) { return network ? network->description.labels.size() : 0; }
 
 const char* bf_label(const bf_network* network, size_t i) {
-    return i < bf_label_count(network) ? network->description().labels[i].c_str() : nullptr;
+    return i < bf_label_count(network) ? network->description.labels[i].c_str() : nullptr;
 }
 
 size_t bf_edge_count(const bf_network* network) {
-    return network ? network->description().edges.size() / 2 : 0;
+    return network ? network->description.edges.size() / 2 : 0;
 }
 
 bf_status bf_edge(const bf_network* network, size_t i, int32_t pair[2], bf_error* error) {
@@ -315,7 +332,7 @@ bf_status bf_edge(const bf_network* network, size_t i, int32_t pair[2], bf_error
         expect(network, "a network");
         expect(pair, "a pair");
         expect(i, bf_edge_count(network), "edges");
-        std::copy_n(network->description().edges.data() + 2 * i, 2, pair);
+        std::copy_n(network->description.edges.data() + 2 * i, 2, pair);
     });
 }
 

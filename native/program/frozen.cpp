@@ -72,7 +72,9 @@ class Reader {
         return reinterpret_cast<const T*>(memory_ + offset);
     }
 
-    Argument argument(const FrozenArray& entry, std::vector<AlignedVector<float>>& expanded) const {
+    // `total` counts the values of all that is expanded.
+    Argument argument(const FrozenArray& entry, std::vector<AlignedVector<float>>& expanded,
+                      size_t& total) const {
         uint64_t size = known_size(entry.type);
         if (entry.offset % frozen_alignment) throw bad("an array at an odd place");
         if (entry.dimensions > std::size(entry.shape)) throw bad("an array of too many dimensions");
@@ -93,9 +95,8 @@ class Reader {
         if (entry.type == frozen_levels)
             expanded.push_back(of_levels(data, rows, size - rows * sizeof(float)));
         if (entry.type <= Argument::uint8) return {static_cast<Argument::Type>(entry.type), shape, data};
-        size_t values = 0;
-        for (const AlignedVector<float>& one : expanded) values += one.size();
-        if (values > bytes_) throw bad("arrays that share what they are expanded from");
+        total += expanded.back().size();
+        if (total > bytes_) throw bad("arrays that share what they are expanded from");
         return {Argument::float32, shape, expanded.back().data()};
     }
 
@@ -157,13 +158,17 @@ Frozen read_frozen(const void* memory, size_t bytes) {
     if (header.threads < 1 || header.threads > most_threads)
         throw bad("one for " + std::to_string(header.threads) + " threads");
     Frozen frozen{static_cast<size_t>(header.arena_bytes), static_cast<int>(header.threads), {}, {}};
+    uint32_t next = 0;
+    size_t total = 0;
     for (uint32_t r = 0; r < header.records; ++r) {
         const FrozenRecord& record = records[r];
-        if (record.first > header.arrays || record.count > header.arrays - record.first)
-            throw bad("an instruction whose arrays are past their end");
+        if (record.first != next || record.count > header.arrays - next)
+            throw bad("an instruction whose arrays are not the next ones");
+        next += record.count;
         std::map<std::string, Argument> arguments;
         for (uint32_t a = record.first; a < record.first + record.count; ++a) {
-            if (!arguments.emplace(name_of(arrays[a].name), reader.argument(arrays[a], frozen.expanded))
+            if (!arguments
+                     .emplace(name_of(arrays[a].name), reader.argument(arrays[a], frozen.expanded, total))
                      .second)
                 throw bad("an array that stands twice");
         }

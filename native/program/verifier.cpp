@@ -243,6 +243,10 @@ void Verifier::expect_apart(const Access& earlier, const Access& later) const {
 void Verifier::commit() {
     if (shortcut_.begun) refuse("a step that the shortcut runs within", "none");
     const std::vector<Access>& accesses = step_.accesses;
+    constexpr size_t most_accesses = 1 << 12;  // each is compared with all others
+    if (accesses.size() > most_accesses)
+        refuse("a step of " + std::to_string(most_accesses) + " stages at most",
+               std::to_string(accesses.size()));
     for (const Buffer& source : step_.sources) expect_live(source);
     for (size_t i = 0; i < accesses.size(); ++i) {
         const Buffer& buffer = accesses[i].buffer;

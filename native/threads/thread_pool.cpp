@@ -125,7 +125,13 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(size_t helpers)
     : helpers_(helpers), state_(helpers ? std::make_unique<State>(helpers + 1) : nullptr) {
-    for (size_t i = 1; i <= helpers; ++i) state_->threads.emplace_back([this, i] { state_->help(i); });
+    try {
+        for (size_t i = 1; i <= helpers; ++i) state_->threads.emplace_back([this, i] { state_->help(i); });
+    } catch (...) {  // the system gives no more
+        state_->close();
+        for (auto& thread : state_->threads) thread.join();
+        throw;
+    }
 }
 
 ThreadPool::~ThreadPool() {

@@ -28,6 +28,6 @@ def graph():
 
 @pytest.fixture
 def model(graph):
-    spec = InputSpec((8, 8), (8, 8), (0.5,), (0.25,))
+    spec = InputSpec((8, 8), (8, 8), (0.5,) * 70, (0.25,) * 70)
     golden = (np.ones((1, 3, 8, 8), np.float32),)
     return ModelFile(graph, golden, spec, ("zero", "one", "two"), provenance={"recipe": "digits"})

@@ -11,7 +11,7 @@ import safetensors.numpy
 from safetensors import safe_open
 
 from bitfactor.common.errors import InputError
-from bitfactor.format import load, save
+from bitfactor.format import InputSpec, load, save
 from bitfactor.format.document import digest_of as _digest
 from bitfactor.format.model import golden_input
 
@@ -122,6 +122,16 @@ def test_a_document_that_does_not_fit_is_an_error(path, change, message):
         load(path)
 
 
+def test_a_document_that_is_too_deep_is_an_error(path):
+    with safe_open(path, framework="numpy") as stored:
+        metadata, tensors = stored.metadata(), {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    for depth in range(800, 1000):
+        deep = f'{metadata["bitfactor"][:-1]}, "deep": {"[" * depth}{"]" * depth}}}'
+        content = safetensors.numpy.save(tensors, {"bitfactor": deep})
+        with pytest.raises(InputError, match=r"cannot be read|checksum"):
+            load(content)
+
+
 def test_what_files_came_to_hold_later_may_be_missing(path):
     def as_it_was(document):
         for name in ("skeleton", "other_shapes", "report"):
@@ -172,6 +182,9 @@ def test_the_golden_input_is_the_same_everywhere():
         ({"input_spec": (8, 8)}, "input_spec"),
         ({"labels": "abc"}, "labels"),
         ({"labels": (1, 2)}, "labels"),
+        ({"labels": ("a", "b\0c")}, "text without a zero"),
+        ({"labels": ("a", "\ud800")}, "half a letter"),
+        ({"input_spec": InputSpec((9, 8), (9, 8), (0.0,) * 70, (1.0,) * 70)}, "one of the graph's input"),
         ({"skeleton": "mpii"}, "skeleton"),
         ({"provenance": {"epoch": 3}}, "provenance"),
         ({"other_shapes": (3,)}, "other_shapes"),

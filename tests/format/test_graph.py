@@ -35,6 +35,12 @@ def test_shapes_and_dtypes_are_derived(graph):
     }
 
 
+@pytest.mark.parametrize(("name", "axes"), [("", 1), ("a\0b", 1), ("\ud800", 1), ("x", 7)])
+def test_a_value_that_no_target_could_hold(name, axes):
+    with pytest.raises(InputError, match=r"expected a name, and 6 axes at most|text without a zero"):
+        Value(name, (1,) * axes, "float32")
+
+
 def test_a_strided_window_is_floored():
     assert graph_of(conv()).values["y"].shape == (8, 3, 3)
 
@@ -95,6 +101,8 @@ def test_every_operation_states_what_it_misses(op):
         ),
         ([Node("y", "rearrange", ("x",), REARRANGED | {"repeats": (0,)})], "groups of each"),
         ([Node("y", "take", ("x",), {"axis": 0, "indices": (4,)})], "indices of 0 to 3"),
+        ([Node("y", "take", ("x",), {"axis": 0, "indices": (2.0,)})], "indices of 0 to 3"),
+        ([conv(attributes=SLIDING | {"stride": (1 << 31, 1)})], "stride as 2 integers"),
         ([Node("y", "take", ("x",), {"axis": 3, "indices": (0,)})], "an axis of"),
         ([Node("y", "pad", ("x",), {"axis": 0, "before": -1, "after": 0, "value": 0.0})], "an axis of"),
         ([Node("y", "pad", ("x",), {"axis": 0, "before": 1, "after": 0, "value": np.nan})], "a finite value"),

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import subprocess
+import sys
 import zlib
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int32, c_size_t, c_void_p
 from threading import Thread
@@ -15,10 +17,14 @@ from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, ModelFile, Node, Value, save
 from bitfactor.format.graph import run as execute
 from bitfactor.format.model import golden_input
+from bitfactor.format.program import Instruction
 from bitfactor.pose import images
 from bitfactor.runtime import Session, instruction_sets
+from bitfactor.runtime.inputs import packed
+from bitfactor.runtime.program import program_of
 from bitfactor.runtime.zoo import file_of, names
 from bitfactor.targets.frozen import _ARRAY
+from bitfactor.targets.frozen import frozen as write_frozen
 
 OK, BAD_ARGUMENT, BAD_FILE, NOT_FOUND, NOT_FINITE, DIFFERENT, NO_MEMORY = range(7)
 
@@ -239,6 +245,70 @@ def test_numbers_that_are_none(network):
     assert "NaN" in error.text
     assert run(network, golden_input((1, 8, 8)), error)[0] == OK
     assert error.text == ""
+
+
+def test_an_output_that_is_no_number(tmp_path):
+    nodes = [Node("r", "reciprocal", ("x",)), Node("y", "multiply", ("x", "r"))]
+    graph = Graph(Value("x", (2,), "float32"), tuple(nodes), ("y",))
+    save(tmp_path / "net.safetensors", ModelFile(graph, (execute(graph, golden_input((2,)))[0],)))
+    bitfactor.freeze(tmp_path / "net.safetensors", tmp_path / "net.bfp")
+    network, error = LIBRARY.bf_open(str(tmp_path / "net.bfp").encode(), None), Error()
+    assert run(network, np.ones((3, 2), np.float32), error)[0] == OK
+    assert run(network, np.zeros((3, 2), np.float32), error)[0] == NOT_FINITE
+    assert "expected numbers in output y, found NaN" in error.text
+    LIBRARY.bf_free(network)
+
+
+def test_golden_values_of_some_outputs_alone():
+    graph = Graph(Value("x", (2,), "float32"), (Node("y", "relu", ("x",)),), ("y", "x"))
+    program = program_of(packed(graph))
+    instructions = [one for layer in program.layers for one in layer.instructions]
+    golden = Instruction.of("golden_output", values=np.zeros((1, 2), np.float32))
+    content, error = aligned(write_frozen([*instructions, golden], program.arena_bytes)), Error()
+    network = LIBRARY.bf_load(content.ctypes.data, len(content), error)
+    assert network, error.text
+    assert LIBRARY.bf_verify(network, None, error) == NOT_FOUND
+    assert "golden values of each output" in error.text
+    LIBRARY.bf_free(network)
+
+
+def test_names_stay_where_they_are(network):
+    """A caller may keep them as long as the network."""
+    label_at = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t)(("bf_label", LIBRARY))
+
+    def places():
+        tensors = Tensor(), Tensor()
+        assert LIBRARY.bf_input(network, 0, tensors[0], None) == OK
+        assert LIBRARY.bf_output(network, 0, tensors[1], None) == OK
+        return label_at(network, 3), *(c_void_p.from_buffer(tensor).value for tensor in tensors)
+
+    before = places()
+    assert LIBRARY.bf_set_threads(network, 2, None) == OK
+    assert LIBRARY.bf_set_instruction_set(network, b"scalar", None) == OK
+    assert places() == before
+    assert LIBRARY.bf_verify(network, None, None) == OK
+
+
+def test_threads_that_the_system_does_not_give(frozen):
+    """In little memory, in a process of its own: it goes on, with an error."""
+    code = f"""
+import resource, bitfactor
+from bitfactor.common.errors import InputError
+used = int(open("/proc/self/statm").read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20),) * 2)
+try:
+    bitfactor.Session({str(file_of("digits"))!r}, threads=1024)
+except InputError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("threads: expected as many as the system gives, found 1024"), done
+
+
+def test_an_error_steers_no_terminal():
+    error = Error()
+    assert LIBRARY.bf_open(b"\x9b2J\xc2\x9b2J\x1b[2J\xc3\xbc.bfp", error) is None
+    assert error.bytes.startswith(b"?2J\xc2?2J?[2J\xc3\xbc.bfp")
 
 
 def test_what_is_missing_or_unknown(network):

@@ -69,7 +69,7 @@ def most_epochs(seconds, epoch):
     return max(n for n in range(1, 1000) if n * epoch + math.ceil(n / math.ceil(n / 10)) <= seconds)
 
 
-@pytest.mark.parametrize(("minutes", "size"), [(1, 64), (3.5, 96), (6, 128), (600, 128)])
+@pytest.mark.parametrize(("minutes", "size"), [(1, 64), (7, 96), (12, 128), (600, 128)])
 def test_the_largest_size_that_leaves_enough_epochs(minutes, size, photos, tmp_path, seconds_of, capsys):
     seconds_of(by_pixels)
     recipe, said = chosen_in(minutes, photos, tmp_path, seconds_of, capsys)
@@ -84,7 +84,7 @@ def test_the_largest_size_that_leaves_enough_epochs(minutes, size, photos, tmp_p
 
 def test_what_more_time_would_bring_is_said(photos, tmp_path, seconds_of, capsys):
     seconds_of(by_pixels)
-    _, said = chosen_in(3.5, photos, tmp_path, seconds_of, capsys)
+    _, said = chosen_in(7, photos, tmp_path, seconds_of, capsys)
     later = re.search(r"; size 128, widths 32 64 128 256 from (\d+) minutes on", said)
     recipe, _ = chosen_in(int(later[1]) + 1, photos, tmp_path, seconds_of, capsys)
     assert recipe.data.size == 128
@@ -122,7 +122,7 @@ def test_what_a_run_without_a_checkpoint_chose_counts_for_nothing(photos, tmp_pa
     run.mkdir()
     settings = seconds_of.taken[-1].settings()
     (run / "recipe.json").write_text(json.dumps({"settings": settings, "from": None}))
-    assert chosen_in(6, photos, tmp_path, seconds_of, capsys)[0].data.size == 128
+    assert chosen_in(12, photos, tmp_path, seconds_of, capsys)[0].data.size == 128
 
 
 def test_images_are_not_made_larger_than_they_are(photos):

@@ -159,7 +159,7 @@ def test_takes_any_memory_order(path):
     [
         (images(1)[0], r"expected shape \(N, 3, 6, 5\), found \(3, 6, 5\)"),
         (images(1)[:, :2], r"found \(1, 2, 6, 5\)"),
-        (images(1).astype(np.float64), "found float64; use x.astype"),
+        (images(1).astype(np.float64), "found float64; use numpy.asarray"),
         (images(1).astype(np.int64), "found int64"),
         (images(1).astype(np.complex64), "found complex64"),
         (np.full((1, 3, 6, 5), np.nan, np.float32), r"found nan at \[0, 0, 0, 0\]"),

@@ -115,16 +115,17 @@ def convert(
             found="none: each layer is real-valued",
             fix="convert a binary network",
         )
-    model, warnings = _model(reading, Path(network).name), reading.warnings
-    classes = graph.values[graph.outputs[0]].shape[0]
+    known, warnings = _known(reading.metadata), reading.warnings
+    classes, told = graph.values[graph.outputs[0]].shape[0], known.get("labels", ())
     if labels:
         expect_that(len(labels) == classes, "labels", expected=f"{classes} names", found=len(labels))
-        model = replace(model, labels=tuple(labels))
+        told = labels
+    elif len(told) not in (0, classes):  # its last layer was exchanged since
+        unfit = f"the ONNX file names {len(told)} classes, and the network has {classes}"
+        told, warnings = (), (*warnings, f"{unfit}: the names are left out")
+    model = _model(reading, {**known, "labels": told}, Path(network).name)
     if mean or std:
         model = replace(model, input_spec=_spec(graph.input.shape, mean, std))
-    if len(model.labels) not in (0, classes):  # its last layer was exchanged since
-        unfit = f"the ONNX file names {len(model.labels)} classes, and the network has {classes}"
-        model, warnings = replace(model, labels=()), (*warnings, f"{unfit}: the names are left out")
     with replacing(output) as temporary:
         save(temporary, model)
         Session(temporary).verify()
@@ -161,15 +162,15 @@ def _names(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(node.name for node in nodes)
 
 
-def _model(reading: "Reading", source: str) -> ModelFile:
-    """Return the file's content, with what an ONNX file of ours says of the network."""
-    graph, known = reading.graph, _known(reading.metadata)
+def _model(reading: "Reading", known: Mapping[str, Any], source: str) -> ModelFile:
+    """Return the file's content, with what is known of the network."""
+    graph = reading.graph
     spec, skeleton = known.get("input_spec"), known.get("skeleton")
     return ModelFile(
         graph,
         run(graph, *golden_inputs(graph, {})),
         record(InputSpec, spec) if spec else None,
-        tuple(known.get("labels", ())),
+        tuple(known["labels"]),
         record(Skeleton, skeleton) if skeleton else None,
         known.get("provenance", {"source": source}),
         free=reading.free,

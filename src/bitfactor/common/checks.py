@@ -66,6 +66,12 @@ def expect_that(fits: bool, where: object, *, expected: str, found: object, fix:
         raise InputError(where, expected=expected, found=str(found), fix=fix)
 
 
+def expect_text(where: object, text: str) -> None:
+    """Raise InputError unless every target can hold the text: in UTF-8, which ends before a zero."""
+    fits = "\0" not in text and text.encode("utf-8", "ignore").decode() == text
+    expect_that(fits, where, expected="text without a zero or half a letter", found=ascii(text))
+
+
 def check_fields(options: Any, where: str = "") -> None:
     """Check each field of a frozen dataclass, in its `__post_init__`; lists, as in JSON, become tuples."""
     hints = _hints(type(options))  # type: ignore[arg-type]

@@ -107,9 +107,10 @@ def load(path: Source, max_bytes: int | None = None) -> ModelFile:
     try:
         document = json.loads(metadata["bitfactor"])
         stated = document.pop("sha256")
+        found_digest = digest_of(document, tensors)
     except (KeyError, AttributeError, TypeError, ValueError, RecursionError) as error:
         raise _bad(where, f"metadata that cannot be read ({error!r})") from error
-    if stated != digest_of(document, tensors):
+    if stated != found_digest:
         raise _bad(where, "contents that do not match their checksum (damaged or altered)")
     try:
         return restore(document, tensors, max_bytes)

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import checked, expect, expect_one_of, expect_that
+from bitfactor.common.checks import checked, expect, expect_one_of, expect_text, expect_that
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.format.bits import is_packed, stored_bytes
 from bitfactor.format.operations import OPERATIONS, Node
@@ -27,6 +27,7 @@ from bitfactor.format.operations.operation import Shape, bad, expect_tensor
 
 DType = Literal["float32", "int32", "bit"]
 MOST_NODES = 1 << 13  # the plan compares them in pairs
+MOST_AXES = 6  # of a sample's value, as the core has them
 MOST_ELEMENTS = 1 << 31  # of a sample's value: places in memory are 32 bits wide
 
 ARRAYS: dict[str, type[np.number[Any]]] = {"float32": np.float32, "int32": np.int32, "bit": np.int8}
@@ -57,6 +58,14 @@ class Value:
             expected="one or more lengths, each 1 or more, without the batch dimension",
             found=self.shape,
         )
+        expect_text("name of a value", self.name)
+        if not self.name or len(self.shape) > MOST_AXES:
+            raise InputError(
+                f"value {self.name!r}",
+                expected=f"a name, and {MOST_AXES} axes at most beside the batch's",
+                found=str(self.shape),
+                fix="give it a name, or reshape it",
+            )
         if prod(self.shape) > MOST_ELEMENTS:
             raise InputError(
                 f"shape of value {self.name!r}",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitfactor.common.checks import check_fields, expect, expect_that
+from bitfactor.common.checks import check_fields, expect, expect_text, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.common.image_spec import InputSpec, Skeleton
 from bitfactor.format.graph import Graph, total
@@ -56,8 +56,23 @@ class ModelFile:
             expect(where, r, float)
             expect_that(isfinite(r) and r >= 0, where, expected="a magnitude", found=r)
         for word in self.labels if self.skeleton is None else self.skeleton.keypoints:
-            plain_text = "\0" not in word and word.encode("utf-8", "ignore").decode() == word
-            expect_that(plain_text, "model file: label", expected="text without NUL", found=ascii(word))
+            expect_text("model file: label", word)
+        spec, own = self.input_spec, self.graph.input.shape
+        if spec is not None and len(own) == 3 and (len(spec.mean), *spec.size) != own:
+            raise InputError(
+                "model file: input specification",
+                expected=f"one of the graph's input, (channels, height, width) = {own}",
+                found=f"{(len(spec.mean), *spec.size)}",
+                fix="give the sizes that the network was exported for",
+            )
+        scores = self.graph.values[self.graph.outputs[0]].shape
+        if self.labels and self.skeleton is None and len(scores) == 1 and len(self.labels) != scores[0]:
+            raise InputError(
+                "model file: labels",
+                expected=f"{scores[0]} names, one for each class",
+                found=f"{len(self.labels)}",
+                fix="give all of them, or none",
+            )
         for name, text in self.provenance.items():
             expect(f"model file: provenance {name!r}", text, str)
         if self.signature is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bitfactor.common.checks import as_tuples, check_fields, expect_that
 from bitfactor.common.errors import InputError
-from bitfactor.format.graph import Graph, Value, infer
+from bitfactor.format.graph import MOST_ELEMENTS, Graph, Value, infer
 from bitfactor.format.operations import Node
 from bitfactor.format.operations.operation import Shape, bad
 
@@ -217,6 +217,8 @@ class FreeSizes:
                 places = [place for one in entries if one is not None for place in one.axes]
                 known = all(x in before and 0 <= axis < len(before[x].shape) for x, axis in places)
                 held = (name in node.tensors) == (whole is not None)
+                if held and whole is not None:
+                    held = whole.ndim == node.tensors[name].ndim and whole.size > 0
                 if not known or not held or len(_flat(own)) != len(entries):
                     where = f"free sizes of {name!r} of node {node.name!r}"
                     raise _damaged(
@@ -333,8 +335,8 @@ def _part(node: Node, role: str, whole: NDArray[Any], lengths: Sequence[int | No
     """Return so much of each axis of a tensor. A vector of one number goes on: it is the same everywhere."""
     for length, most in zip(lengths, whole.shape, strict=True):
         if length is not None and length > most:
-            if whole.ndim == 1 and (whole == whole[0]).all():
-                return np.full(length, whole[0])
+            if whole.ndim == 1 and length <= MOST_ELEMENTS and (whole == whole[0]).all():
+                return np.broadcast_to(whole[:1], (length,))
             fix = "export it with a list of examples, the last as large as it must be"
             raise bad(node, f"at most {most} along an axis of its {role}", str(length), fix)
     return whole[tuple(slice(length) for length in lengths)]

@@ -20,7 +20,7 @@ from bitfactor.training import Recipe, Run, Trial, dry_run
 from bitfactor.training.estimate import duration
 
 ENOUGH = 30
-"""Epochs that a network needs before a larger one, or larger images, would gain more: docs/results/parts.md."""
+"""Epochs that a network needs before a larger one, or larger images, gain more (docs/results/parts.md)."""
 _LEAST, _MOST = 3, 200  # epochs
 _EVALUATIONS = 10
 _USED = 0.93  # of the time: the rest is for starting, checkpoints and steps slower than those measured

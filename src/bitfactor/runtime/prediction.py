@@ -198,13 +198,6 @@ def gives_probabilities(model: ModelFile) -> bool:
 
 
 def _ranked(probabilities: NDArray[np.float32], labels: tuple[str, ...], top: int) -> tuple[ClassScore, ...]:
-    if labels and len(labels) != len(probabilities):
-        raise InputError(
-            "labels",
-            expected=f"{len(probabilities)} names, one for each class",
-            found=f"{len(labels)}",
-            fix="export the network again with all of them, or with none",
-        )
     best = np.argsort(-probabilities, kind="stable")[:top]  # of equals the first, as on every target
     return tuple(ClassScore(int(i), labels[i] if labels else str(i), float(probabilities[i])) for i in best)
 

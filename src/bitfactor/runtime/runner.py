@@ -77,6 +77,11 @@ class NativeRunner:
             )
         except MemoryError as error:
             raise self._too_large() from error
+        except RuntimeError as error:  # of the system
+            found, fix = f"{threads} ({error})", "take fewer"
+            raise InputError(
+                "threads", expected="as many as the system gives", found=found, fix=fix
+            ) from error
         except ValueError as error:  # of the core, which takes programs of so much memory
             shapes = tuple(value.shape for value in graph.inputs)
             raise unfit(graph, shapes, f"pass a smaller one ({error})") from error

@@ -165,7 +165,8 @@ def test_nothing_is_left_where_the_header_cannot_be_written(tmp_path):
 
 
 def test_labels_are_text_of_any_kind(tmp_path):
-    labels = ("", 'a"b', "\\n", "??/", "ü", "%s", "\t", "7 8", "/*", "'")
+    long = "a name of many words, which would not fit on the rest of a line"
+    labels = ("", 'a"b', "\\n", "??/", "ü", "%s", "\t", long, f"{long}-{long}", "'/*")
     report = export_c(replace(load(file_of("digits")), labels=labels), tmp_path / "net.c")
     printing = "for (int i = 0; i < 10; i++) puts(net_labels[i]);"
     main = f'#include <stdio.h>\n#include "net.h"\nint main(void) {{ {printing} }}\n'
@@ -224,12 +225,12 @@ def test_outputs_keep_their_names(tmp_path, outputs, names):
 
 
 def test_the_header_says_what_pixels_are(tmp_path):
-    spec = InputSpec((64, 64), (73, 73), (0.5,) * 3, (0.25,) * 3, keep_aspect=True)
+    spec = InputSpec((32, 32), (37, 37), (0.5,) * 3, (0.25,) * 3, keep_aspect=True)
     model = replace(load(file_of("cifar10-resnet18")), input_spec=spec)
     text = " ".join(Path(export_c(model, tmp_path / "net.c").header).read_text().replace(" * ", " ").split())
-    assert "Pixels: 64 x 64 (width x height), rows from the top" in text
-    assert "resized in its own proportions until its shorter side is 73, and its middle is cut out" in text
-    assert "#define NET_PIXELS_SIZE 12288" in text
+    assert "Pixels: 32 x 32 (width x height), rows from the top" in text
+    assert "resized in its own proportions until its shorter side is 37, and its middle is cut out" in text
+    assert "#define NET_PIXELS_SIZE 3072" in text
 
 
 def test_probabilities_are_not_made_twice(tmp_path):

@@ -326,7 +326,8 @@ class Take(Move):
         if not isinstance(axis, int) or not 0 <= axis < len(x):
             raise bad(node, f"an axis of {x}", repr(axis))
         known = range(x[axis])
-        if not isinstance(indices, tuple) or not indices or not all(i in known for i in indices):
+        whole = isinstance(indices, tuple) and all(type(i) is int for i in indices)
+        if not whole or not indices or not all(i in known for i in indices):
             raise bad(node, f"indices of 0 to {x[axis] - 1}", str(indices)[:60])
         return (*x[:axis], len(indices), *x[axis + 1 :])
 

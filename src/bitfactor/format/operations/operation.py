@@ -208,13 +208,16 @@ def expect_tensor(node: Node, role: str, *shapes: Shape) -> None:
         raise bad(node, f"{role} shaped {' or '.join(map(str, shapes))}", str(node.tensors[role].shape))
 
 
+_LARGEST = (1 << 31) - 1
+
+
 def integers(node: Node, name: str, count: int, least: int) -> tuple[int, ...]:
     """Return an attribute of `count` integers, each `least` or more."""
     value = node.attributes[name]
     if (
         not isinstance(value, tuple)
         or len(value) != count
-        or not all(isinstance(v, int) and v >= least for v in value)
+        or not all(isinstance(v, int) and least <= v <= _LARGEST for v in value)
     ):
         raise bad(node, f"{name} as {count} integers of {least} or more", repr(value))
     return value

@@ -374,7 +374,7 @@ def _prepare(prefix: str, spec: InputSpec) -> str:
 
 def _of_labels(model: ModelFile, prefix: str) -> Iterator[str]:
     if labels := _labels(model):
-        quoted = textwrap.fill(", ".join(map(_quoted, labels)), 118, break_long_words=False)
+        quoted = ",\n".join(map(_quoted, labels))
         yield f"const char *const {prefix}_labels[{len(labels)}] = {{\n{textwrap.indent(quoted, '    ')}\n}};"
 
 
@@ -461,7 +461,12 @@ _HEADER = """\
 #ifndef {upper}_H
 #define {upper}_H
 
+#include <limits.h>
 #include <stdint.h>
+
+#if INT_MAX < 2147483647
+#error "The network needs an int of 32 bits."
+#endif
 
 #ifdef __cplusplus
 extern "C" {{
