@@ -229,3 +229,7 @@ def test_a_pose_finder_is_checked_where_it_is_made():
 def test_maps_that_do_not_fit_the_skeleton():
     wrong = PoseFinder(lambda x: np.zeros((len(x), 4, 2, 2), np.float32), SPEC, HANDS)
     assert "(3, h, w)" in refusal(wrong, IMAGE)
+    for cells in ((3, 3), (2, 4), (8, 3)):
+        wrong = PoseFinder(lambda x, cells=cells: np.zeros((len(x), 3, *cells), np.float32), SPEC, HANDS)
+        found = refusal(wrong, IMAGE)
+        assert "fill the input of 8 x 8 pixels, found maps of {} x {}".format(*cells) in found

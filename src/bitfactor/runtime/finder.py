@@ -79,7 +79,9 @@ class PoseFinder:
         expect_array("heatmaps", maps, (len(self.skeleton.keypoints), "h", "w"))
         stride = self.input_spec.size[0] // maps.shape[1]
         if (stride * maps.shape[1], stride * maps.shape[2]) != self.input_spec.size:
-            raise _bad(_filling(self.input_spec), f"maps of {maps.shape[1]} x {maps.shape[2]}")
+            size = "{} x {}".format(*self.input_spec.size)
+            found = f"maps of {maps.shape[1]} x {maps.shape[2]}"
+            raise _bad(f"maps whose cells, all of one size, fill the input of {size} pixels", found)
         keypoints, confidence = decode(maps, stride, self.scale)
         return transform(keypoints, invert(matrix)), confidence
 
@@ -107,10 +109,6 @@ class PoseFinder:
         matrix = crop_matrix(centre, _MARGIN * max(width, height), self.input_spec.size)
         crop = with_channels(warp(image, matrix, self.input_spec.size), len(self.input_spec.mean))
         return normalise(crop, self.input_spec), matrix
-
-
-def _filling(spec: InputSpec) -> str:
-    return f"maps whose cells, all of one size, fill the input of {spec.size[0]} x {spec.size[1]} pixels"
 
 
 def _expect_box(box: Box, image: NDArray[np.uint8]) -> None:

@@ -147,7 +147,8 @@ export class Network {
     if (!hasSimd()) throw new Error("expected a browser with WebAssembly SIMD, found none; use one of 2021 or later");
     const most = threads ?? defaultThreads();
     expectThreads(most);
-    const bytes = await bytesOf(source);
+    const module = compiled(relaxed && hasRelaxedSimd(), most > 1).catch(() => {}); // both on their way at once
+    const [bytes] = await Promise.all([bytesOf(source), module]);
     try {
       return await Network.#loaded(bytes, relaxed, most);
     } catch (error) {
