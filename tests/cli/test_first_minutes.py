@@ -36,6 +36,7 @@ def test_help_shows_15_flags_an_example_and_where_the_rest_is(command, help_of):
     assert len(shown) <= MANY
     assert set(shown) <= set(every)
     assert "{None}" not in whole
+    assert not re.search(r"\(default:[\s│]*(None)?\)", whole)
     assert len({len(line) for line in whole.splitlines() if line.startswith("│")}) <= 1
     assert f"usage: bitfactor {command}" in brief
     assert f"example: bitfactor {COMMANDS[command.split()[0]].example}" in brief

@@ -271,8 +271,10 @@ _NONE = "{None}|"
 def forward(text: str) -> str:
     """Return help in which a flag that is on reads forward: `--[no-]real-ends`, and not `--no-real-ends`.
 
-    Nor does it say of a flag that may be left out that its value may be `{None}`.
+    Nor does it say of a flag that may be left out that its value may be `{None}`, or is None by default.
     """
+    text = re.sub(r"\(default:[\s│|]*(None)?\)", lambda m: re.sub(r"[^\s│|]", " ", m[0]), text)
+    text = re.sub(r"^[│|] +[│|]\n", "", text, flags=re.MULTILINE)
     text = re.sub(
         r"^.*\{None\}\|\S+",
         lambda m: m[0].replace(_NONE, "") + " " * len(_NONE) * m[0].count(_NONE),
