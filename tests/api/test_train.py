@@ -396,6 +396,9 @@ def flags(**options):
         ({"activations": False}, "input_scale", True, "binary activations"),
         ({"real": True}, "optimizer", "muon", "a binary network"),
         ({"weight_decay": 0.0}, "decayed", ("factors",), "a weight decay"),
+        ({"crop": False}, "crop_area", 0.3, "crops at random"),
+        ({"preset": "paper"}, "crop_area", 0.3, "the preset 'standard'"),
+        ({"preset": "paper"}, "mirror", False, "the preset 'standard'"),
     ],
 )
 def test_an_option_that_would_change_nothing_is_refused(of, name, value, needed, tmp_path, capsys):

@@ -265,6 +265,14 @@ def test_what_a_plan_cannot_mean_is_one_line_that_says_where(plan, tmp_path, ref
     assert not (tmp_path / "out").exists()
 
 
+def test_tests_that_could_not_begin_are_refused_before_the_search(plan, tmp_path, refused):
+    file = plan("epochs = 2", "steps = 3")
+    file.write_text(file.read_text().replace("limit = 64", "limit = 64\nwarmup_epochs = 1"))
+    line = refused("decide", file, "--out", tmp_path / "out")
+    assert "plan.toml: test of none: --warmup-epochs: expected at most the 0.375 epochs" in line
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow
 def test_real_trainings_of_a_plan_decide_it(plan, tmp_path, call):
     assert "| tucker over none |" in call("decide", plan(), "--out", tmp_path / "out")

@@ -103,6 +103,20 @@ def test_a_skeleton_of_ones_own_may_rename_keypoints_but_not_reorder_them(tmp_pa
         CocoKeypoints.load(tmp_path)
 
 
+def test_no_image_is_both_trained_and_validated_on(tmp_path):
+    """Annotations of one image need not stand together."""
+    described(tmp_path, PAWS)
+    content = json.loads((tmp_path / "train.json").read_text())
+    (person,) = content["annotations"]
+    content["images"] = [{"id": i, "file_name": f"{i}.jpg"} for i in range(20)]
+    content["annotations"] = [{**person, "image_id": i} for _ in range(3) for i in range(20)]
+    (tmp_path / "train.json").write_text(json.dumps(content))
+    data = CocoKeypoints.load(tmp_path, holdout="validation")
+    assert (len(data.train), len(data.test)) == (54, 6)
+    assert {image.name for image in data.test.images} == {"18.jpg", "19.jpg"}
+    assert not {*data.train.images} & {*data.test.images}
+
+
 def exif(turn):
     made = Image.Exif()
     made[0x0112] = turn

@@ -303,9 +303,9 @@ def test_two_directories_of_one_part_are_an_error(folder):
         ({"train/cat": "Train", "val/cat": "Validation"}, "the classes Train, Validation"),
         (
             {"train/cat": "cat/train", "val/cat": "cat/test", "train/dog": "dog/train"},
-            "inside of the classes test, train",
+            r"test, train within cat; name .*cat, or put classes into train/ and val/",
         ),
-        ({"train": "images/train", "val": "images/val"}, "inside of the classes train, val"),
+        ({"train": "images/train", "val": "images/val"}, "train, val within images; name .*images, or"),
     ],
 )
 def test_classes_that_look_like_parts_are_refused(folder, tmp_path, moves, found):

@@ -1,5 +1,6 @@
 """What all pose data sets have in common, on images with a dot at each keypoint: red left, blue right."""
 
+import io
 import json
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.io
 import torch
+from PIL import Image
 
 from bitfactor.common.errors import InputError
 from bitfactor.data import CocoKeypoints, Lsp, Mpii
@@ -285,6 +287,33 @@ def test_limit_and_validation(directory, data):
     n = len(data.train)
     assert (len(validation.train), len(validation.test)) == (n - n // 10, n // 10)
     assert {*validation.train.images, *validation.test.images} == {*data.train.images}
+
+
+def test_a_missing_image_is_named_before_the_first_step(directory):
+    path, kind = directory
+    data = kind.load(path, size=SIZE, workers=0)
+    missing = data.test.images[1]
+    whole = missing.read_bytes()
+    missing.unlink()
+    try:
+        with pytest.raises(InputError, match=f"{missing.name}: expected the {PEOPLE} images .* found 1 of"):
+            next(data.train_batches(2, 0, 0))
+    finally:
+        missing.write_bytes(whole)
+
+
+def test_an_image_that_exif_turns_is_refused(directory):
+    path, kind = directory
+    data = kind.load(path, size=SIZE, workers=0)
+    turned = data.test.images[1]
+    whole, exif = turned.read_bytes(), Image.Exif()
+    exif[0x0112] = 6
+    Image.open(io.BytesIO(whole)).save(turned, "png", exif=exif)
+    try:
+        with pytest.raises(InputError, match=f"{turned.name}: expected an image as it is stored, found"):
+            list(data.test_batches(2))
+    finally:
+        turned.write_bytes(whole)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -164,6 +164,13 @@ def test_a_url_without_a_count_and_one_that_leads_nowhere(shards, load, server):
     assert not [path for path in (data.test.shards[0].cache).iterdir() if path.suffix == ".tar"]
 
 
+@pytest.mark.parametrize(("held", "found"), [((3, 5), "5"), ((2, 3), "2")])
+def test_shards_to_test_on_are_held_against_what_is_stated_before_training(shards, load, held, found):
+    wrong = 1 if held[0] == 3 else 0
+    with pytest.raises(InputError, match=rf"val-{wrong}.tar: expected \d samples, as .*, found {found}"):
+        load(shards(held=held, samples={"val-0.tar": 3, "val-1.tar": 4 if wrong else 3}))
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_another_number_of_samples_than_stated(shards, load, workers):
     data = load(shards(samples={"train-1.tar": 6}), workers=workers)

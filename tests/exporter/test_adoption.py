@@ -238,6 +238,98 @@ def test_a_pad_of_signs_becomes_the_layers_own(value, tmp_path, compiled):
     expect_same_everywhere(tmp_path / "net.safetensors", compiled)
 
 
+@pytest.mark.parametrize("mode", ["circular", "reflect", "replicate"])
+def test_signs_padded_by_others_of_them_stay_signs(mode, tmp_path, compiled):
+    model = Network(lambda x: F.pad(torch.sign(x), (1, 1, 1, 1), mode=mode))
+    model.first.geometry["padding"] = model.second.geometry["padding"] = 0
+    assert kinds(exported(model, tmp_path)) == ["real", "binary", "binary", "real"]
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled)
+
+
+def shuffled(x):
+    n, channels, *sides = x.shape
+    return x.view(n, 2, channels // 2, *sides).transpose(1, 2).contiguous().view(n, channels, *sides)
+
+
+MOVES = {
+    "channels last": lambda x: x.permute(0, 2, 3, 1).flatten(1),
+    "channels shuffled": lambda x: shuffled(x).flatten(1),
+    "another memory format": lambda x: x.to(memory_format=torch.channels_last).view(len(x), -1),
+    "tokens": lambda x: x.flatten(2).transpose(1, 2).contiguous().view(len(x), -1),
+}
+
+
+class Moved(nn.Module):
+    def __init__(self, move):
+        super().__init__()
+        self.stem, self.layer, self.move = nn.Conv2d(3, CHANNELS, 3), Layer(torch.sign, torch.sign), move
+        self.head = nn.Linear(CHANNELS * 4 * 5, 4)
+
+    def forward(self, x):
+        return self.head(self.move(self.layer(self.stem(x))))
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_maps_in_another_order_are_followed(move, tmp_path, compiled):
+    assert kinds(exported(Moved(MOVES[move]), tmp_path)) == ["real", "binary", "real"]
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled)
+
+
+def test_a_network_in_another_memory_format_is_exported(tmp_path, compiled):
+    torch.manual_seed(0)
+    model = Moved(lambda x: F.max_pool2d(x, (4, 1)).flatten(1)).eval().to(memory_format=torch.channels_last)
+    model.head = nn.Linear(CHANNELS * 5, 4).eval()
+    x = torch.randn(2, 3, 6, 7).to(memory_format=torch.channels_last)
+    assert kinds(bitfactor.export(model, tmp_path / "net.safetensors", x)) == ["real", "binary", "real"]
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled)
+
+
+class Multiplied(nn.Module):
+    def __init__(self, product):
+        super().__init__()
+        self.latent, self.bias, self.product = nn.Parameter(drawn(64, 24)), nn.Parameter(drawn(24)), product
+        self.stem, self.head = nn.Linear(9, 64), nn.Linear(24, 4)
+
+    def forward(self, x):
+        return self.head(self.product(torch.sign(self.stem(x)), torch.sign(self.latent), self.bias))
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda x, w, b: torch.mm(x, w) + b,
+        lambda x, w, b: x @ w,
+        lambda x, w, b: torch.addmm(b, x, w),
+        lambda x, w, b: x.matmul(w.t().contiguous().t()) - b,
+    ],
+    ids=["mm", "@", "addmm", "matmul"],
+)
+def test_products_of_matrices_are_layers(product, tmp_path, compiled):
+    assert kinds(exported(Multiplied(product), tmp_path, 3, 9)) == ["real", "binary", "real"]
+    expect_same_everywhere(tmp_path / "net.safetensors", compiled)
+
+
+@pytest.mark.parametrize(("activation", "warned"), [("sign", True), ("where", False)])
+def test_a_sign_that_is_0_for_an_input_of_zeros_is_warned_of(activation, warned, tmp_path):
+    model = Network(ACTIVATIONS[activation])
+    model.stem.bias = None
+    warnings = exported(model, tmp_path).warnings
+    assert any("for an input of zeros the file differs from torch" in line for line in warnings) == warned
+
+
+def test_a_file_that_is_far_from_torch_on_its_examples_is_warned_of(tmp_path):
+    class Divided(Network):
+        def forward(self, x):
+            return super().forward(torch.floor(x / 41))
+
+    x = 41.0 * torch.randint(0, 6, (2, 3, 6, 7), generator=torch.Generator().manual_seed(0))
+    report = bitfactor.export(Divided().eval(), tmp_path / "net.safetensors", x)
+    assert any(
+        "on the inputs it was checked on, the file differs from torch by" in w for w in report.warnings
+    )
+    assert not any("it was checked on" in line for line in exported(Network(), tmp_path).warnings)
+
+
 class Others(nn.Module):
     """A linear layer over a sequence, and a convolution over one dimension."""
 

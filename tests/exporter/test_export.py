@@ -487,6 +487,11 @@ def test_a_model_in_training_mode_is_refused(tmp_path):
         export(model, tmp_path / "net.safetensors", images(2, (4, 4)))
 
 
+def test_a_scripted_model_is_refused(tmp_path):
+    with pytest.raises(InputError, match="expected a module in Python, found a ScriptModule; pass the mod"):
+        export(torch.jit.script(nn.Linear(4, 4).eval()), tmp_path / "x.safetensors", torch.randn(2, 4))
+
+
 def test_a_model_that_was_never_made_binary_is_refused(tmp_path):
     with pytest.raises(
         InputError, match=r"Sequential: expected a model with binary layers.*binarize_\(model\)"

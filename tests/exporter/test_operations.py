@@ -161,6 +161,7 @@ OPERATIONS = {
     "bilinear by corners": lambda x: F.interpolate(x, size=(9, 3), mode="bilinear", align_corners=True),
     "linear": lambda x: F.interpolate(x.flatten(2), scale_factor=2, mode="linear"),
     "nearest": lambda x: F.interpolate(F.interpolate(x, scale_factor=1.5), size=(7, 8)),
+    "nearest, in float32": lambda x: F.interpolate(F.interpolate(x, size=(30, 26)), size=(22, 22)),
     "reshaped across axes": lambda x: x.reshape(len(x), 16, 15).transpose(1, 2).reshape(len(x), 12, 20),
     "comparisons": lambda x: torch.cat(
         [(x > 0.5).float(), (x <= x.flip(1)).float(), (x != x.round()).float(), (x.abs() == x) * x], 1

@@ -222,6 +222,25 @@ def test_without_an_image_samples_are_needed():
         integer_graph(graph, spec)
 
 
+def test_padding_beyond_what_a_pixel_can_be_is_refused():
+    spec = InputSpec((6, 6), (6, 6), (-0.1, 0.3, 0.5), (0.2,) * 3)
+    padded, plain = (layers(real_layer("y", "x", 3, 4, kernel=k), shape=(3, 6, 6)) for k in (3, 1))
+    with pytest.raises(InputError, match=r"a mean from 0 to 1, found a mean of \(-0.1, 0.3, 0.5\); train"):
+        integer_graph(padded, spec)
+    assert integer_graph(plain, spec).outputs == ("y",)
+
+
+def test_a_sign_before_a_real_valued_layer_is_named():
+    graph = layers(
+        real_layer("stem", "x", 4, 4),
+        Node("large", "scale", ("stem",), {}, {"alpha": np.full(4, 2.0**127, np.float32)}),
+        Node("sign", "clip", ("large",), {"lower": 0.0, "upper": 1.0}),
+        real_layer("y", "sign", 4, 4),
+    )
+    with pytest.raises(InputError, match="found one before a real-valued layer; make that layer's weights"):
+        integer_graph(graph, ranges={name: 1e38 if name == "large" else 1.0 for name in graph.values})
+
+
 def test_digits_keep_their_accuracy():
     scans, model = read_scans(), load(file_of("digits"))
     pixels = np.rint(np.array(scans.images)[scans.test] * 255).astype(np.int64).reshape(-1, 1, 8, 8)

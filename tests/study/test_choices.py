@@ -7,6 +7,7 @@ import pytest
 from bitfactor.common.errors import InputError
 from bitfactor.study import Choices, Grid, StudyDirectory, read_study
 from bitfactor.study.grid import Cell, Outcome
+from bitfactor.study.table import write_table
 
 AXES = {"latent": ["none", "svd"], "scale": ["learned"], "learning_rate": [0.001, 0.003]}
 ACCURACY = {
@@ -71,18 +72,22 @@ def test_what_is_not_finished_chooses_nothing(search):
 
 
 def test_the_best_setting_is_of_all_axes_that_mean_something_to_the_row(tmp_path):
-    axes = {**AXES, "factor_rate": [1.0, "1/rank"], "widths": [(8,), (8, 16)]}
-    search = StudyDirectory(tmp_path / "search")
-    search.start("digits", {}, Grid(axes, [0]))
-    best = {"learning_rate": 0.003, "factor_rate": "1/rank", "widths": (8, 16)}
+    axes = {**AXES, "factor_rate": [1.0, "1/rank"], "widths": [(8,), (8, 16)], "keep_real": [(), ("0", "2")]}
+    search, fixed = StudyDirectory(tmp_path / "search"), {"teacher": "runs/my teacher", "latent_rate": 0.5}
+    search.start("digits", fixed, Grid(axes, [0]))
+    best = {"learning_rate": 0.003, "factor_rate": "1/rank", "widths": (8,), "keep_real": ("0", "2")}
     for cell in Grid(axes, [0]):
         search.cell(cell).describe(cell, [])
         accuracy = sum(cell.axes.get(name) == value for name, value in best.items()) / 10
         search.cell(cell).finish(Outcome("accuracy", {"accuracy": accuracy}, seconds=1.0))
     choices = Choices.best_of(read_study(search.path))
     assert choices.chosen["svd-learned"] == best
-    assert choices.chosen["none-learned"] == {"learning_rate": 0.003, "widths": (8, 16)}
-    assert choices.settings == 8
+    free = {name: value for name, value in best.items() if name != "factor_rate"}
+    assert choices.chosen["none-learned"] == free
+    assert choices.settings == 16
+    assert read_study(search.path).design.arguments == fixed
+    write_table(read_study(search.path), tmp_path / "search.parquet")
+    assert Choices.best_of(read_study(tmp_path / "search.parquet")) == choices
 
     test, grid = StudyDirectory(tmp_path / "test"), Grid({"latent": ["svd"], "scale": ["learned"]}, [0])
     for _ in range(2):  # the second time it is resumed

@@ -95,6 +95,26 @@ def test_staged_weights_are_real_first(stepper_of, toy):
     assert rates[0] > rates[5]
 
 
+def test_annealed_signs_are_as_soft_where_weights_turn_binary_as_at_the_start(stepper_of, toy):
+    annealed = Binarization(latent="none", weight_estimator="annealed")
+    stepper = stepper_of(epochs=4, real_weight_epochs=2, binarization=annealed)
+    for step, progress in ((0, 0), (3, 0.5), (6, 0), (9, 0.5)):
+        stepper.loss_of(*toy.images(0, 16), step)
+        found = [b for name, b in stepper.network.named_buffers() if name.endswith("progress")]
+        assert found
+        assert {float(buffer) for buffer in found} == {progress}
+
+
+def test_each_process_mixes_its_images_by_the_same_fraction(stepper_of, toy, monkeypatch):
+    stepper, batch = stepper_of(mixup=0.4, cutmix=1.0), toy.images(0, 16)
+    first = [stepper._softened(*batch, step) for step in range(4)]
+    monkeypatch.setattr(type(stepper.fabric), "global_rank", 1)
+    for step, (inputs, soft) in enumerate(first):
+        there = stepper._softened(*batch, step)
+        assert torch.equal(there[0], inputs)
+        assert torch.equal(there[1], soft)
+
+
 @pytest.mark.parametrize(("step", "decay"), [(0, 0.1), (5, 0.4), (90, 0.75)])
 def test_moving_average(stepper_of, toy, step, decay):
     stepper = stepper_of(ema=0.75)
@@ -169,8 +189,8 @@ class Larger(torch.nn.Module):
             r"expected outputs \(1, 3\) for inputs \(1, 1, 8, 8\), found \(1, 1, 8, 8\)",
         ),
         (Larger(), (), "found RuntimeError"),
-        (Smaller(), ("a", "b"), "expected the 3 classes of the data, found 2 classes"),
-        (Smaller(), ("a", "b", "z"), "found 3 classes, z among them"),
+        (Smaller(), ("a", "b"), "expected the 3 classes of the data, found a network of 2"),
+        (Smaller(), ("a", "b", "z"), "found a network of 3 others, such as z"),
     ],
 )
 def test_a_teacher_of_other_classes_or_size_is_refused(network, labels, said, recipe_of_toy):

@@ -17,7 +17,7 @@ from bitfactor.recipes.own import option_values
 from bitfactor.study import CellDirectory, Choices, StudyDirectory, read_study
 from bitfactor.study.grid import Value
 from bitfactor.study.plan import Plan
-from bitfactor.study.run import StudyPlan, StudyTrial, run_studies, try_study
+from bitfactor.study.run import StudyPlan, StudyTrial, expect_begins, run_studies, try_study
 from bitfactor.study.statistics import Comparison, compared, sample, setting_name
 from bitfactor.training.run import machine
 
@@ -145,6 +145,7 @@ def decide(
     work = _Work(Plan.read(file), place, None if data is None else Path(data), jobs, tuple(devices), progress)
     if dry_run:
         return _tried({**work.searches(), **work.tests(dry=True)}, place)
+    _expect_tests(work, file)
     work.plan.begin(file, place)
     _train(work.searches(), place)
     if work.plan.equal == "time" and not work.times():
@@ -228,6 +229,17 @@ def _tried(studies: Mapping[Path, StudyPlan], out: Path) -> StudyTrial:
     rows = {f"{name}: {row}": one for name, trial in found.items() for row, one in trial.rows.items()}
     left = [f"{name}: {row}" for name, trial in found.items() for row in trial.trainings]
     return StudyTrial(rows, left, next(iter(found.values())).at_once)
+
+
+def _expect_tests(work: _Work, file: Path) -> None:
+    """Raise InputError where a test could not begin, before a search takes its hours."""
+    for path, study in work.tests(dry=True).items():
+        try:
+            expect_begins(study)
+        except InputError as error:
+            where = str(error).partition(": expected ")[0]
+            where = f"{file}: test of {path.name}: {where}"
+            raise InputError(where, expected=error.expected, found=error.found, fix=error.fix) from error
 
 
 def _timed(work: _Work) -> dict[str, Any]:

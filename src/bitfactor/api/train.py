@@ -128,8 +128,9 @@ def train(
         latent or in full precision. A head for other classes starts anew. Options of the network that are
         not named are those of that one.
     minutes
-        How long it may take on this machine, measured before it begins. It chooses the epochs and, for a
-        folder of images, the network and the image side. Options that are named stay.
+        How long it may take on this machine, measured before it begins; a folder of images has 30 where
+        neither epochs nor steps are named. It chooses the epochs and, for a folder, the network and the image
+        side. Those of the two that are named stay; epochs or steps cannot stand beside it.
     device
         auto, cpu, cuda or cuda:N.
     other_data
@@ -228,6 +229,8 @@ _FOUND = {
     "binary activations": "real ones",
     "binary weights": "real ones",
     "a weight decay": "none",
+    "crops at random": "none",
+    "the preset 'standard'": "the preset 'paper'",
 }  # where that is needed
 
 
@@ -241,10 +244,9 @@ def expect_effect(recipe: Recipe, unchanged: Recipe) -> None:
     if recipe.real and moves_latents_alone(recipe.optimization.optimizer):
         idle["optimizer"] = "a binary network"
     for name, needed in idle.items():
-        of = "binarization" if hasattr(recipe.binarization, name) else "optimization"
-        value = getattr(getattr(recipe, of), name)
+        value, usual = (option_values(one).get(name) for one in (recipe, unchanged))
         chosen = scale if "scale" in needed else latent
-        if value != getattr(getattr(unchanged, of), name):
+        if value != usual:
             raise InputError(
                 name,
                 expected=f"{needed} for {value!r}",

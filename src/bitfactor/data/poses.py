@@ -4,6 +4,7 @@ Leeds Sports Pose (Johnson & Everingham 2010, 2011), MPII Human Pose (Andriluka 
 Tompson et al., COCO keypoints, and what is annotated in COCO's layout.
 """
 
+import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bitfactor.common.checks import check_fields, checked, expect, expect_that
+from bitfactor.common.errors import InputError
 from bitfactor.data.augment import MEAN, STD, generator
 from bitfactor.data.in_memory import Batch, DataSet, options_of
 from bitfactor.data.readers.annotations import MARGIN, lsp_parts, read_coco_parts, read_lsp, read_mpii
@@ -154,9 +156,11 @@ class PoseData(ABC):
         train, test, skeleton, movement = cls._annotations(directory, chosen)
         name = f"instances of the test set in {directory}"
         if chosen.holdout == "validation":
-            kept = len(train) - len(train) // 10
-            train, test = train.take(slice(kept)), train.take(slice(kept, None))
-            name = f"instances for validation (a tenth of those to train on in {directory})"
+            images = [*dict.fromkeys(train.images)]  # whole ones, which may show several people
+            last = {*images[len(images) - len(images) // 10 :]}
+            held = np.array([image in last for image in train.images], bool)
+            train, test = train.take(np.flatnonzero(~held)), train.take(np.flatnonzero(held))
+            name = f"instances for validation (of a tenth of the images to train on in {directory})"
         train, test = (cls._croppable(part).take(slice(limit)).check(directory) for part in (train, test))
         return cls(
             train,
@@ -215,6 +219,7 @@ class PoseData(ABC):
 
         How a person is moved depends on (seed, epoch, which person it is) alone.
         """
+        self._expect_images()
         order = torch.randperm(len(self.train), generator=generator(seed, epoch, 0)).numpy()
         batches = order[: self.steps(batch_size) * batch_size].reshape(-1, batch_size)[start:, rank::world]
         yield from self._batches(self.train, batches, (seed, epoch))
@@ -225,6 +230,20 @@ class PoseData(ABC):
         mine = np.arange(len(self.test))[rank::world]
         batches = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
         yield from self._batches(self.test, batches, None)
+
+    def _expect_images(self) -> None:
+        """Raise InputError where images are missing, also of the test set, before a step is taken."""
+        wanted = {*self.train.images, *self.test.images}
+        folders = {image.parent for image in wanted}
+        there = {folder: {*os.listdir(folder)} if folder.is_dir() else set() for folder in folders}
+        missing = sorted(image for image in wanted if image.name not in there[image.parent])
+        if missing:
+            raise InputError(
+                missing[0],
+                expected=f"the {len(wanted):,} images that are annotated",
+                found=f"{len(missing):,} of them missing, this one first",
+                fix="unpack all of them, or correct the annotations",
+            )
 
     def test_image(self, index: int) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
         """Return the whole image of a test person, (H, W, 3) RGB, and its crop's matrix, (2, 3)."""

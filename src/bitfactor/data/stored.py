@@ -57,6 +57,7 @@ from bitfactor.data.readers.workers import in_order, usable_workers
 from bitfactor.format import InputSpec
 from bitfactor.pose.images import decode_about, shrunk, stated_size
 
+STANDARD = "the preset 'standard'"
 _TRIES = 20  # images in a row that may be corrupt
 
 
@@ -97,6 +98,11 @@ class FolderOptions:
     def input_shape(self) -> tuple[int, int, int]:
         """Shape of an input."""
         return 3, self.size, self.size
+
+    def idle(self) -> dict[str, str]:
+        """Return the options that change nothing beside these, and what each of them needs."""
+        ours = ("crop_area", "mirror") if self.preset == "paper" else ()
+        return {**({} if self.crop else {"crop_area": "crops at random"}), **dict.fromkeys(ours, STANDARD)}
 
     def __call__(self, directory: Path | None) -> DataSet:
         """Look which images there are."""
@@ -442,6 +448,8 @@ class Shards(StoredImages):
             expect_some("limit", limit)
         stores = ShardStore(train, limit), ShardStore(test, limit)
         labels = tuple(map(str, description["labels"]))
+        for shard in test if "samples" in description else ():
+            shard.expect_as_described()
         if "samples" not in description:  # else tables of contents are read later, and URLs fetched
             warn_of_empty(where, stores[0].classes, labels)
         return str(where), *stores, labels, name

@@ -21,7 +21,14 @@ from torch import Tensor, fx
 from torch.nn import functional as F
 
 from bitfactor.exporter.fold import ANY, Levels, Steps, bounds_of, combined, stepped
-from bitfactor.exporter.follow import constants, module_path, name_of, remove_unused, simplify
+from bitfactor.exporter.follow import (
+    constants,
+    module_path,
+    name_of,
+    products_as_linear,
+    remove_unused,
+    simplify,
+)
 from bitfactor.exporter.operators.convolutions import last_first, numbers, sides_of
 from bitfactor.nn.scale import CONVOLUTIONS
 
@@ -33,6 +40,7 @@ _FILLED = {"ones_like": 1.0, "zeros_like": 0.0}
 _MOVING = (
     "view", "reshape", "flatten", "permute", "transpose", "unsqueeze", "squeeze", "expand", "slice",
     "select", "t", "flip", "roll", "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d",
+    "index", "_unsafe_index", "index_select",
 )  # fmt: skip
 _CONVOLUTIONS = {
     getattr(getattr(_ATEN, f"conv{n}d"), overload): n
@@ -161,6 +169,7 @@ def adopt(module: fx.GraphModule) -> Adoption:
     """Find the binary layers of a traced module, without effects, in a copy of it."""
     adoption = Adoption(module, copy.deepcopy(module))
     simplify(adoption.module.graph)
+    products_as_linear(adoption.module)
     walk = _Walk(adoption)
     for node in [*adoption.module.graph.nodes]:
         if node.op == "call_function" and node not in walk.constants:

@@ -106,7 +106,8 @@ class Builder:
         if order == x.memory and shape == self.shape(x.name):
             return x.name
         if any(axis.batch for axis in order) or not set(x.memory) <= set(order):
-            raise self.refused("operations on each sample by itself", "one over the batch", "leave it out")
+            fix = "leave it out; a squeeze() without a dimension drops a batch of one: take flatten(1)"
+            raise self.refused("operations on each sample by itself", "one over the batch", fix)
         x = self.real(x)
         if len(wanted) == 1 and order == self._row_major(x):
             return self.emit("flatten", [x.name])

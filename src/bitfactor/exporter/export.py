@@ -420,17 +420,42 @@ def _report(model: nn.Module, checked: Sequence[_Checked], real: Real) -> Export
     graph = checked[0].graph
     layers = layer_reports(graph, checked[0].lowered, model)
     outcomes = [_end_to_end(model, each.graph, call) for each in checked for call in each.inputs]
+    furthest = max(difference for difference, _ in outcomes)
     return ExportReport(
         layers=layers,
         folded=folded_away(checked[0].lowered.graph, graph),
-        warnings=warnings_about(layers, model, checked[0].inputs[0]),
+        warnings=(
+            *warnings_about(layers, model, checked[0].inputs[0]),
+            *([_APART.format(furthest)] if furthest > _FAR else []),
+            *_zeros_apart(model, checked[0]),
+        ),
         real=real,
         real_error=max(each.real_error for each in checked),
         float_bytes=float_bytes(model),
         checked_inputs=sum(len(call.tensors[0]) for each in checked for call in each.inputs),
         same_class=sum(same for _, same in outcomes),
-        max_difference=max(difference for difference, _ in outcomes),
+        max_difference=furthest,
     )
+
+
+_FAR = 0.05
+_APART = (
+    "on the inputs it was checked on, the file differs from torch by {:.0%} of the largest output: rounding "
+    "puts a sign, a comparison or a floor on the other side; measure its accuracy"
+)
+_ZEROS = (
+    "for an input of zeros the file differs from torch by {:.0%} of the largest output: the sign of exactly "
+    "0, in torch 0, is -1 or 1 here; take torch.where(x > 0, 1.0, -1.0)"
+)
+
+
+def _zeros_apart(model: nn.Module, checked: _Checked) -> list[str]:
+    """Return what to say where signs of others' code are 0 for an input of zeros, as of a black border."""
+    if checked.lowered.adoption is None:
+        return []
+    call = checked.inputs[0].mapped(lambda x: torch.zeros_like(x) if x.is_floating_point() else x)
+    difference, _ = _end_to_end(model, checked.graph, call)
+    return [_ZEROS.format(difference)] if difference > _FAR else []
 
 
 def _samples(tensor: Tensor) -> NDArray[np.float32]:

@@ -161,11 +161,16 @@ _SUMS = (_ATEN.add.Tensor, _ATEN.sub.Tensor)
 
 
 def simplify(graph: fx.Graph) -> None:
-    """Shorten a graph without effects, in place; values that stay keep their names."""
+    """Shorten a graph without effects, in place; values that stay keep their names.
+
+    What is a view of a copy becomes a reshape, as the copy goes.
+    """
     seen: dict[Any, fx.Node] = {}
     for node in [*graph.nodes]:
         if node.op not in ("call_function", "get_attr"):
             continue
+        if node.target in (_ATEN.view.default, _ATEN._unsafe_view.default):
+            node.target = _ATEN.reshape.default
         same = _same_value(node) or seen.get(_fingerprint(node)) or _cancel(node)
         if same is None:
             seen[_fingerprint(node)] = node
@@ -249,6 +254,31 @@ def constants(module: fx.GraphModule) -> dict[fx.Node, Any]:
             with torch.no_grad():
                 found[node] = node.target(*args, **kwargs)
     return found
+
+
+def products_as_linear(module: fx.GraphModule) -> None:
+    """Turn matrix products with a constant of two dimensions into linear layers, in place."""
+    known = constants(module)
+    for node in [*module.graph.nodes]:
+        places = _PRODUCTS.get(node.target)
+        operands = [node.args[i] for i in places or () if i < len(node.args)]
+        weight = known.get(operands[1]) if len(operands) > 1 else None
+        if node.kwargs or not isinstance(weight, Tensor) or weight.dim() != 2 or operands[0] in known:
+            continue
+        if len(operands) > 2 and operands[2].meta["val"].shape != weight.shape[1:]:
+            continue
+        with module.graph.inserting_before(node):
+            turned = module.graph.call_function(_ATEN.t.default, (operands[1],))
+        turned.meta = {**operands[1].meta, "val": weight.t()}
+        node.target, node.args = _ATEN.linear.default, (operands[0], turned, *operands[2:])
+
+
+# the places of input, weight and bias
+_PRODUCTS: dict[Any, tuple[int, ...]] = {
+    _ATEN.mm.default: (0, 1),
+    _ATEN.matmul.default: (0, 1),
+    _ATEN.addmm.default: (1, 2, 0),
+}
 
 
 def _is_constant(node: fx.Node, found: dict[fx.Node, Any]) -> bool:

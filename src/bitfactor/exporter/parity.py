@@ -125,7 +125,7 @@ _NAN = (
     "look for a division by 0, a root or logarithm of less than 0, or a softmax over what is masked "
     "throughout"
 )
-_DIFFERS = "avoid operators that change a part of a value in place, or else please report this model"
+_DIFFERS = "replace this operation by others, or report this model; parts changed in place can be the cause"
 
 
 def torch_values(lowered: Lowered, call: Call) -> Values:
@@ -221,6 +221,9 @@ def expect_model(model: object) -> None:
             "model", expected="a torch module", found=type(model).__name__, fix="pass the network itself"
         )
     where = type(model).__name__
+    if isinstance(model, torch.jit.ScriptModule):
+        fix = "pass the module that it was made of"
+        raise InputError("model", expected="a module in Python", found="a ScriptModule", fix=fix)
     training = next((name for name, module in model.named_modules() if module.training), None)
     if training is not None:
         raise InputError(

@@ -1,13 +1,12 @@
 """The settings that a search chose, row by row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from statistics import mean
 from typing import TYPE_CHECKING, Any, Self
 
 from bitfactor.common.errors import InputError
-from bitfactor.recipes.own import value_of
 
 if TYPE_CHECKING:
     from bitfactor.study.grid import Study, Value
@@ -27,15 +26,15 @@ class Choices:
     holdout: str | None
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Self:
-        """Return the choices that `stored` is of; earlier versions chose the learning rate alone."""
+    def of(cls, stored: Mapping[str, Any], read: "Callable[[Any], Value]") -> Self:
+        """Return the choices that `stored` is of, its values read; earlier versions chose the rate alone."""
         chosen, searched = stored["chosen"], stored["searched"]
         if not isinstance(searched, Mapping):
             chosen = {row: {"learning_rate": rate} for row, rate in chosen.items()}
             searched = {"learning_rate": searched}
         return cls(
-            {row: {name: value_of(value) for name, value in of.items()} for row, of in chosen.items()},
-            {name: [*map(value_of, values)] for name, values in searched.items()},
+            {row: {name: read(value) for name, value in of.items()} for row, of in chosen.items()},
+            {name: [*map(read, values)] for name, values in searched.items()},
             stored["seeds"],
             stored["holdout"],
         )

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from bitfactor.common.checks import record
+from bitfactor.common.checks import as_tuples, record
 from bitfactor.data.readers.identity import KEY
 from bitfactor.recipes.own import value_of
 from bitfactor.study.choices import Choices
@@ -53,7 +53,8 @@ class Cell:
         """Return the cell that `stored` is of; those of earlier versions had a chosen `rate` alone."""
         rate = stored.get("rate")
         chosen = stored.get("chosen") or ({} if rate is None else {"learning_rate": rate})
-        return cls(_values(stored["axes"]), stored["seed"], stored["real"], _values(chosen))
+        axes, chosen = (_values(of, words="chosen" not in stored) for of in (stored["axes"], chosen))
+        return cls(axes, stored["seed"], stored["real"], chosen)
 
     @property
     def row(self) -> Row:
@@ -155,8 +156,10 @@ def text_of(value: object) -> str:
     return repr(value) if isinstance(value, float) and float(text) != value else text
 
 
-def _values(stored: Mapping[str, Any]) -> dict[str, Value]:
-    """Return options as values; studies of earlier versions hold flags: no-move=True is move=False."""
+def _values(stored: Mapping[str, Any], *, words: bool) -> dict[str, Value]:
+    """Return options as values; earlier versions stored `words`, and flags: no-move=True is move=False."""
+    if not words:
+        return {name: as_tuples(value) for name, value in stored.items()}
     values = {}
     for name, value in stored.items():
         off = name.startswith("no-")
@@ -281,11 +284,12 @@ class Design:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Design":
         """Return the design that has the values of `stored`."""
-        axes = {name: [value_of(value) for value in values] for name, values in stored["axes"].items()}
-        choices = stored.get("choices") or stored.get("rates")  # as earlier versions named them
+        earlier = "rates" in stored  # as they named choices; they held words as they were typed
+        read, choices = (value_of, stored["rates"]) if earlier else (as_tuples, stored.get("choices"))
+        axes = {name: [read(value) for value in values] for name, values in stored["axes"].items()}
         kept = {name: value for name, value in stored.items() if name != "rates"}
-        kept |= {"arguments": _values(stored["arguments"]), "axes": axes}
-        return record(cls, {**kept, "choices": Choices.of(choices) if choices else None})
+        kept |= {"arguments": _values(stored["arguments"], words=earlier), "axes": axes}
+        return record(cls, {**kept, "choices": Choices.of(choices, read) if choices else None})
 
     @property
     def grid(self) -> Grid:

@@ -29,6 +29,8 @@ from bitfactor.study.statistics import row_name, setting_name
 from bitfactor.training import DivergedError, Recipe, TerminatedError, Trial, dry_run, train
 from bitfactor.training.estimate import between, duration
 from bitfactor.training.processes import expect_devices, noting_signals, run_joined
+from bitfactor.training.recipe import prepare
+from bitfactor.training.step import Stepper
 
 _TERMINATED = 143  # 128 + SIGTERM, as shells report it
 
@@ -297,6 +299,12 @@ def try_study(study: StudyPlan, out: Path) -> StudyTrial:
     finally:
         torch.set_num_threads(usual)
     return StudyTrial(rows, trainings, len(devices))
+
+
+def expect_begins(study: StudyPlan) -> None:
+    """Raise the InputError with which the first training of a study could not begin."""
+    recipe = study.recipe_of(next(iter(study.grid)))
+    Stepper(prepare(recipe, study.data), teacher_of(recipe), head_images=0)
 
 
 def begin_study(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str]]:

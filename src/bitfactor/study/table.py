@@ -4,7 +4,7 @@ Logs are lists of epochs, layers lists of records; `pandas.read_parquet(path)` r
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pyarrow import parquet
 from bitfactor.common.checks import record
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import replacing
+from bitfactor.recipes.own import value_of
 from bitfactor.study.grid import Cell, Design, Outcome, Study, Training, Value, setting_of, text_of
 from bitfactor.study.statistics import RATE
 from bitfactor.training.metrics.latents import LayerRecord
@@ -79,7 +80,9 @@ def _of_one_type(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _training(row: Mapping[str, Any], design: Design) -> Training:
-    cell = Cell.of({"axes": {}, **row})
+    known = {**(design.choices.searched if design.choices else {}), **design.axes}
+    words = {"axes": {}, **({} if "rate" in row else {"chosen": {}}), **row}
+    cell = Cell.of(words | {part: _meant(words[part], known) for part in ("axes", "chosen") if part in words})
     outcome = row.get("outcome")
     return Training(
         cell,
@@ -92,6 +95,13 @@ def _training(row: Mapping[str, Any], design: Design) -> Training:
         diverged=row.get("diverged", False),
         record=json.loads(row.get("record", "{}")),
     )
+
+
+def _meant(words: Mapping[str, Value], known: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
+    """Return the values that `_of_one_type` made words of, as the design has them, and in its order."""
+    texts = {name: {text_of(value): value for value in values} for name, values in known.items()}
+    names = [name for name in {**known, **words} if name in words]
+    return {name: texts.get(name, {}).get(text_of(words[name]), value_of(words[name])) for name in names}
 
 
 def _layer(stored: Mapping[str, Any]) -> LayerRecord:

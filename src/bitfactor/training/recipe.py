@@ -93,7 +93,7 @@ class Recipe:
         found = without_effect(chosen.latent, chosen.scale, real=self.real, **binary)
         if not (plan.weight_decay or plan.real_weight_decay):
             found["decayed"] = "a weight decay"
-        return found
+        return {**found, **getattr(self.data, "idle", dict)()}
 
     @property
     def first_stage(self) -> int:

@@ -357,9 +357,10 @@ class Stepper:
             for module in self.network.modules():
                 if isinstance(module, nn.modules.batchnorm._NormBase):
                     module.eval()
-        anneal_(self.network, step / self.total)
-        self.set_stage(step)
         first = self.recipe.first_stage * self.steps
+        begun, end = (0, first) if step < first else (first, self.total)
+        anneal_(self.network, (step - begun) / (end - begun))
+        self.set_stage(step)
         if step == first > 0:  # what signs did while no sign was taken tells nothing
             self.flips = flips_of(self.network, self.recipe)
         staged = self.plan.real_weight_decay
@@ -398,7 +399,7 @@ class Stepper:
         if not (self.plan.mixup or self.plan.cutmix or self.plan.label_smoothing):
             return inputs, target
         assert isinstance(target, Tensor)
-        draws = np.random.default_rng([self.plan.seed, step, self.fabric.global_rank])
+        draws = np.random.default_rng([self.plan.seed, step, 0])  # the same in all processes
         plan = self.plan
         return soften(inputs, target, self.classes, plan.label_smoothing, plan.mixup, draws, plan.cutmix)
 

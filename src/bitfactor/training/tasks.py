@@ -101,8 +101,8 @@ class Teacher(nn.Module):
             raise InputError(
                 "--teacher",
                 expected=f"the {len(interface.labels)} classes of the data",
-                found=f"{len(self.labels)} classes, {theirs[0]} among them",
-                fix="choose a network of the same classes",
+                found=f"a network of {len(self.labels)} others, such as {theirs[0]}",
+                fix="choose one of the same classes, or one of ImageNet",
             )
         spec = interface.input_spec
         if self.mean and (self.mean, self.std) != (spec.mean, spec.std):

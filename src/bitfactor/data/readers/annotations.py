@@ -193,6 +193,7 @@ def read_lsp(directory: Path | None, margin: float = MARGIN) -> Instances:
         keypoints=keypoints,
         labelled=labelled,
         norm=np.where(labelled[:, shoulder] & labelled[:, hip], torso, np.nan),
+        annotated=dict.fromkeys(images),
     )
 
 

@@ -210,16 +210,19 @@ class Tree:
 
     def _expect_no_parts(self) -> None:
         """Raise InputError where classes, or the directories in them, are called as parts of a data set."""
-        split = (name.split("/") for images in self.classes.values() for name in images)
-        inner = {places[1] for places in split if len(places) > 2}
-        for names, found in ((self.classes, "the classes"), (inner, "inside of the classes")):
+        levels = {"": {*self.classes}}
+        for name, images in self.classes.items():
+            split = (image.split("/") for image in images)
+            levels[name] = {places[1] for places in split if len(places) > 2}
+        for within, names in levels.items():
             called = sorted(name for name in names if _part_of(name))
             if len({_part_of(name) for name in called}) > 1:
+                inside = f"name {self.directory / within}, or " if within else ""
                 raise InputError(
                     self.directory,
                     expected="directories of classes, such as train/cat/1.jpg, val/cat/2.jpg",
-                    found=f"{found} {some(called)}",
-                    fix="put classes into train/ and val/, or name the directory that holds these two",
+                    found=f"{some(called)} within {within}" if within else f"the classes {some(called)}",
+                    fix=f"{inside}put classes into train/ and val/",
                 )
 
     def expect_inside(self) -> "Tree":

@@ -140,13 +140,15 @@ def _instances(found: list[_Person], images: Path, box: Box, where: Path) -> Ins
         np.array([person.centre for person in found], np.float64).reshape(-1, 2),
         np.array([person.scale for person in found], np.float64),
     )
+    files = tuple(image_path(images, person.image, where) for person in found)
     return Instances(
-        tuple(image_path(images, person.image, where) for person in found),
+        files,
         centre - 1,
         side,
         np.where(labelled[..., None], keypoints, 0) - 1,
         labelled,
         np.array([person.norm for person in found], np.float64),
+        dict.fromkeys(files),
     ).check(where)
 
 

@@ -164,6 +164,11 @@ class Shard:
             raise
         return data, int(table.classes[index])
 
+    def expect_as_described(self) -> None:
+        """Raise InputError where a local one holds others than told; one at a URL waits until wanted."""
+        if not is_url(self.place):
+            _ = self.table
+
     def _bad(self, expected: str, found: str) -> InputError:
         return InputError(self.place, expected=expected, found=found, fix="correct the one or the other")
 

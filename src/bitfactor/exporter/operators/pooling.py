@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from bitfactor.exporter.builder import Builder
 from bitfactor.exporter.operators.convolutions import linear, numbers, sizes_of
@@ -175,8 +176,9 @@ def upsample_nearest(b: Builder, x: View, size: Any = None, factors: Any = None)
     if any(factor != int(factor) for factor in scale):
         wanted = [s if size else int(n * f) for s, n, f in zip(size or shape, shape, scale, strict=True)]
         for dim, (length, n) in enumerate(zip(wanted, shape, strict=True)):
-            step = n / length if size else 1 / scale[dim]
-            x = taken(b, x, dim + 2, [min(int(i * step), n - 1) for i in range(length)])
+            places = torch.arange(n, dtype=torch.float32)[None, None]
+            how: dict[str, Any] = {"size": length} if size else {"scale_factor": scale[dim]}
+            x = taken(b, x, dim + 2, F.interpolate(places, **how)[0, 0].int().tolist())
         return x
     whole = sizes_of([int(factor) for factor in scale], len(shape), 1)
     return b.on_maps("upsample_nearest", x, len(shape), {"scale": whole})

@@ -43,6 +43,7 @@ Reals = NDArray[np.float64]
 
 _LEAST_EXPONENT = -126  # of a normal float32, as which every scale is stored
 _CALIBRATE = "export the run with --calibration N, or in Python with calibration=samples"
+_OF_SIGN = 2.0**100  # a factor that makes a sign of what is clipped behind it
 _SMALLER = f"train it with smaller weights, or take ranges from more samples: {_CALIBRATE}"
 _KEEP_SCALE = ("relu", "prelu", "max_pool2d", "avg_pool2d", "global_avg_pool", *MOVES)
 
@@ -241,6 +242,9 @@ class _Converter:
         found = multipliers(factors)
         if found is None:
             largest = float(np.abs(factors).max())
+            if largest > _OF_SIGN:
+                expected, found = "a sign before a layer of signs", "one before a real-valued layer"
+                raise bad(node, expected, found, "make that layer's weights binary, or take float precision")
             raise bad(node, f"factors up to {LARGEST} of its scales", f"{largest:g}", fix)
         return found
 
@@ -266,6 +270,9 @@ class _Converter:
         of_input = np.full(channels, self.values[source].scale)
         if reads_image and self.spec:
             zero = [Fraction(255) * Fraction(mean) - PIXEL for mean in self.spec.mean]
+            if any(layer.attributes["padding"]) and not all(-PIXEL <= z < PIXEL for z in zero):
+                found, fix = f"a mean of {self.spec.mean}", "train with means from 0 to 1, or without padding"
+                raise bad(node, "padding of 0 that a pixel can have: a mean from 0 to 1", found, fix)
             of_input = 1 / (255 * np.array(self.spec.std))
         groups = int(layer.attributes["groups"])
         own = of_input.reshape(groups, depth)[np.arange(len(weight)) // (len(weight) // groups)]
