@@ -40,7 +40,7 @@ _FILLED = {"ones_like": 1.0, "zeros_like": 0.0}
 _MOVING = (
     "view", "reshape", "flatten", "permute", "transpose", "unsqueeze", "squeeze", "expand", "slice",
     "select", "t", "flip", "roll", "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d",
-    "index", "_unsafe_index", "index_select",
+    "index", "index_select",
 )  # fmt: skip
 _CONVOLUTIONS = {
     getattr(getattr(_ATEN, f"conv{n}d"), overload): n
@@ -79,6 +79,12 @@ def two_valued(weight: Tensor) -> TwoValued | None:
     if not found or rows.shape[1] < (3 if bool(centre.any()) else 2):
         return None
     return TwoValued(signs.reshape(weight.shape).to(torch.int8), alpha.flatten(), centre.flatten())
+
+
+def _moves(node: fx.Node) -> bool:
+    """Return whether each element of the value of a node is one of its operand's."""
+    repeats = name_of(node) == "pad" and _operand(node, 2) in ("circular", "reflect", "replicate")
+    return repeats or name_of(node) in _MOVING
 
 
 @dataclass(frozen=True)
@@ -238,7 +244,7 @@ class _Walk:
         stepped_already = bool(moving) and all(operand in self.known for operand in moving)
         if stepped_already and name_of(node) == "cat":
             return self._joined(node, [*_operand(node, 0)])
-        if stepped_already and name_of(node) in _MOVING and len(moving) == 1:
+        if stepped_already and _moves(node) and len(moving) == 1:
             return self._moved(node, self.known[moving[0]])
         if not all(operand in self.known for operand in node.all_input_nodes if operand in self.constants):
             return self._compared(node, moving) if name_of(node) in _COMPARED else None
