@@ -424,3 +424,17 @@ def test_an_encoder_layer_whose_attention_is_of_its_own():
     model = Encoder()
     binarize_(model, Binarization("none", real_ends=False), example=torch.randn(2, 5, 16))
     assert model(torch.randn(2, 5, 16)).shape == (2, 5, 16)
+
+
+@pytest.mark.parametrize("transform", ["standardised", "clamped", "periodic"])
+@pytest.mark.parametrize("latent", ["none", "tucker"])
+def test_a_learned_scale_is_that_of_the_weight_before_its_transform(transform, latent) -> None:
+    """So outputs stay as large as those of the float layer, which no BatchNorm may follow."""
+    torch.manual_seed(0)
+    layer = nn.Conv2d(8, 16, 3)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), layer, nn.Conv2d(16, 4, 1))
+    expected = layer.weight.detach().abs().mean((1, 2, 3))
+    binarize_(model, latent=latent, scale="learned", weight_transform=transform)
+    torch.testing.assert_close(model[1].scale.alpha.detach(), expected)
+    made = BinaryConv2d(8, 16, 3, latent=latent, scale="learned", weight_transform=transform)
+    torch.testing.assert_close(made.scale.alpha.detach(), made.latent().detach().abs().mean((1, 2, 3)))

@@ -64,7 +64,7 @@ class Binarization:
     """Stop the gradient that flows to the weight through an analytic scale."""
 
     alpha_start: Literal["analytic", "ones"] = "analytic"
-    """Where a learned scale starts."""
+    """Where a learned scale starts: at the mean magnitude of a first filter, or at 1."""
 
     input_scale: bool = False
     """Multiply the output by the mean magnitude of the input in each window too: XNOR-Net's K, which the

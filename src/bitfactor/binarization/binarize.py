@@ -292,7 +292,7 @@ def scale_of(
     if choice.scale == "analytic":
         return AnalyticScale(detach=binarization.detach_alpha)
     with torch.no_grad():
-        W = layer.real_filters()
+        W = layer.first_filters()
     if choice.scale not in LEARNED:
         return PER_CHANNEL[choice.scale](W)
     alpha = analytic_alpha(W)

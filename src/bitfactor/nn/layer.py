@@ -248,7 +248,7 @@ class BinaryLayer(nn.Module, ABC):
             self.weight_transform = None
             return
         with torch.no_grad():
-            transform = build(self.filters(self.latent(), self.groups))
+            transform = build(self.first_filters())
         self.weight_transform = (
             transform.train(self.training) if isinstance(transform, nn.Module) else transform
         )
@@ -258,7 +258,7 @@ class BinaryLayer(nn.Module, ABC):
         self._assemble(LAYERWISE[making.latent](weight, making.rank, "factorised"), None, bias)
         self.groups = groups
         self.set_transform(WEIGHT_TRANSFORMS[making.weight_transform])
-        self.scale = PER_CHANNEL[making.scale](self.real_filters().detach())
+        self.scale = PER_CHANNEL[making.scale](self.first_filters().detach())
         self.sign_weight = SignWeight(making.weight_estimator)
         self.sign_input = SignActivation(making.activation_estimator)
         self.input_scale = making.input_scale
@@ -304,10 +304,14 @@ class BinaryLayer(nn.Module, ABC):
 
     def real_filters(self) -> Tensor:
         """Return the filters whose sign is taken."""
+        W = self.first_filters()
+        return W if self.weight_transform is None else self.weight_transform(W)
+
+    def first_filters(self) -> Tensor:
+        """Return the filters before they are transformed; the scale that is learned starts from these."""
         W: Tensor = self.latent()
         self._expect_no_nan(W, "latent weight")
-        W = self.filters(W, self.groups)
-        return W if self.weight_transform is None else self.weight_transform(W)
+        return self.filters(W, self.groups)
 
     def _unit_weight(self, W: Tensor) -> Tensor:
         mean = analytic_alpha(W).clamp_min(torch.finfo(W.dtype).tiny)

@@ -78,8 +78,8 @@ WEIGHT_TRANSFORMS: dict[str, Callable[[Tensor], Transform] | None] = {
 def register_weight_transform(name: str, build: Callable[[Tensor], Transform]) -> None:
     """Make a transform of weights known by a name, as `Binarization(weight_transform=name)`.
 
-    It stands between a latent, whichever it is, and the sign; scales see what it gives. A file holds the
-    signs alone, so it costs nothing there.
+    It stands between a latent, whichever it is, and the sign. The analytic alpha is that of what it gives; a
+    learned one starts from the filters before it. A file holds the signs alone, so it costs nothing there.
 
     Parameters
     ----------

@@ -367,10 +367,10 @@ def cifar10_resnet18_biper() -> Recipe:
     E. Vargas et al., arXiv 2404.01278, code `edmav4/BiPer`. SGD with momentum 0.9 in two stages of batches of
     256, each with a warm-up of 4 epochs and a cosine. In 600 epochs weights are the sine of 20 W, at 0.021
     with decay 1.6e-3. In 300 more they are its sign, at 0.0037 with decay 1.6e-4. Network and inputs are
-    those of ReCU. Here both stages are one run, and the learned scale starts at the analytic one. Theirs is
-    drawn at random, and the second stage starts from the best epoch of the first on the test images. Theirs
-    has a term in the loss, too: 0.037, then 0.0468, times the mean of sin(20 W)^2 of each layer. In the first
-    stage it convolves with the sine itself, ours with the sine over its mean magnitude in each filter.
+    those of ReCU. Here both stages are one run, and the learned scale starts at 1. Theirs is drawn
+    at random, and the second stage starts from the best epoch of the first on the test images. Theirs has a
+    term in the loss, too: 0.037, then 0.0468, times the mean of sin(20 W)^2 of each layer. In the first stage
+    it convolves with the sine itself, ours with the sine over its mean magnitude in each filter.
     """
     return _classifier(
         "cifar10-resnet18-biper",
@@ -395,6 +395,7 @@ def _transformed(weight_transform: str) -> Binarization:
     return Binarization(
         latent="none",
         scale="learned",
+        alpha_start="ones",
         activation_estimator="over_deviation",
         weight_estimator="identity",
         weight_transform=weight_transform,
