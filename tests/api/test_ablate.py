@@ -9,7 +9,8 @@ import pytest
 import bitfactor
 from bitfactor.cli import main
 from bitfactor.common.errors import InputError
-from bitfactor.recipes import recipe_named
+from bitfactor.recipes import RECIPES, expect_registered, recipe_named
+from bitfactor.recipes.own import with_options
 from bitfactor.study.run import StudyTrial
 
 TINY = {"blocks": [1], "widths": [8], "batch_size": 8, "limit": 16, "epochs": 1}
@@ -86,6 +87,23 @@ def test_a_recipe_in_full_precision_is_trained_once(tmp_path, compared, alike):
     with pytest.raises(InputError, match=f"so that {alike} differ, found real=True"):
         bitfactor.ablate(recipe, out=tmp_path / "study", scale=["learned"], seeds=1, **compared)
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("part", ["model", "data", "task"])
+def test_a_recipe_under_the_name_of_another_is_refused(tmp_path, part):
+    """A run keeps the name, by which its recipe is found again."""
+    own = replace(recipe_named("digits"), **{part: lambda *_: None})
+    for train in (bitfactor.train, bitfactor.ablate):
+        with pytest.raises(InputError, match=f"the {part} of the recipe that is registered as digits, found"):
+            train(own, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_registered_recipes_with_options_are_not_refused(name):
+    recipe = with_options(recipe_named(name), {"latent": "svd", "epochs": 700})
+    assert expect_registered(recipe) is recipe
+    assert expect_registered(replace(recipe, name="of-nobody")).name == "of-nobody"
 
 
 def test_a_study_is_of_one_version_of_a_file(tmp_path):

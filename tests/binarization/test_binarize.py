@@ -426,6 +426,13 @@ def test_an_encoder_layer_whose_attention_is_of_its_own():
     assert model(torch.randn(2, 5, 16)).shape == (2, 5, 16)
 
 
+def test_a_frozen_layer_that_would_learn_in_a_group_is_warned_of() -> None:
+    model = nn.Sequential(*[nn.Conv2d(4, 4, 3) for _ in range(5)])
+    model[2].requires_grad_(False)
+    with pytest.warns(UserWarning, match="^2: frozen, but in one decomposition with layers that learn"):
+        binarize_(model, latent="holistic", groups="auto")
+
+
 @pytest.mark.parametrize("transform", ["standardised", "clamped", "periodic"])
 @pytest.mark.parametrize("latent", ["none", "tucker"])
 def test_a_learned_scale_is_that_of_the_weight_before_its_transform(transform, latent) -> None:

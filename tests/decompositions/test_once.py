@@ -33,6 +33,18 @@ def test_outputs_and_gradients_are_those_without(latent):
     torch.testing.assert_close(gradients(model, x), expected)
 
 
+@pytest.mark.parametrize("latent", [*LAYERWISE, *JOINT])
+def test_a_pass_without_gradients_takes_none_from_a_later_one(latent):
+    """Checkpointing runs a part twice so, the second time within the backward pass."""
+    model, x = made(latent), torch.randn(2, 3, 8, 8).double()
+    expected = gradients(model, x)
+    with once(model):
+        with torch.no_grad():
+            model(x)
+        found = gradients(model, x)
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("rank", [None, 0.5])
 def test_a_bank_is_made_in_one_go(monkeypatch, rank):
     model = ResNet((2, 2), (8, 16), num_classes=3, stem="cifar")

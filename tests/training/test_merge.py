@@ -129,3 +129,10 @@ def test_a_bank_that_other_layers_still_use_is_learned_on():
     merge_(model[0])
     model(torch.randn(2, 4)).sum().backward()
     torch.optim.Adam(model.parameters()).step()
+
+
+def test_a_free_weight_stays_the_same_parameter_so_its_optimizer_goes_on():
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])
+    bitfactor.binarize_(model, latent="none")
+    weight = model[1].latent.weight
+    assert merge_(model)[1].latent.weight is weight

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from bitfactor.binarization import Binarization
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import orthogonality_penalty
-from bitfactor.nn import BinaryConvTranspose2d, BinaryLayer, BinaryLinear, LearnedScale
+from bitfactor.nn import BinaryConv2d, BinaryConvTranspose2d, BinaryLayer, BinaryLinear, LearnedScale
 from bitfactor.training import (
     OPTIMIZERS,
     Optimization,
@@ -527,3 +527,16 @@ def test_a_merge_is_within_the_epochs_that_so_many_steps_take(stepper_of):
 def test_flips_are_those_of_free_weights(binarization, found, stepper_of):
     with pytest.raises(InputError, match=f"--silent-decay: expected a binary network.*found {found}"):
         stepper_of(binarization=binarization, silent_decay=0.1)
+
+
+def test_layers_that_a_network_has_binary_already_are_warned_of(recipe_of_toy):
+    recipe = recipe_of_toy()
+
+    def model():
+        made = recipe.model()
+        width = made.layer1[0].conv1.in_channels
+        made.layer1[0].conv1 = BinaryConv2d(width, width, 3, padding=1, latent="svd", bias=False)
+        return made
+
+    with pytest.warns(UserWarning, match="get the options of the recipe: layer1.0.conv1"):
+        build(replace(recipe, model=model))

@@ -9,7 +9,7 @@ from typing import Any
 from bitfactor.binarization.binarization import BY_LAYER, as_plain
 from bitfactor.common.checks import as_tuples, checked, expect_that
 from bitfactor.common.errors import InputError
-from bitfactor.recipes import recipe_named
+from bitfactor.recipes import expect_registered, recipe_named
 from bitfactor.recipes.own import OwnModel, value_of, with_own_model
 from bitfactor.study import Choices, Grid, Value, read_study
 from bitfactor.study.grid import text_of
@@ -97,7 +97,7 @@ def ablate(
     >>> if __name__ == "__main__":  # in a script, which the processes that train read too
     ...     print(bitfactor.ablate("digits", out="runs/t", latent=["none", "tucker"], epochs=3))
     """
-    base = recipe_named(recipe) if isinstance(recipe, str) else recipe
+    base = recipe_named(recipe) if isinstance(recipe, str) else expect_registered(recipe)
     if model is not None:
         base = with_own_model(base, asdict(OwnModel.at(model)))
     expect_apart(options, [*(vary or {}), *(["learning_rate"] if learning_rate else [])])

@@ -17,7 +17,7 @@ from bitfactor.common.errors import InputError
 from bitfactor.common.result import Result
 from bitfactor.data.readers.identity import remembered
 from bitfactor.exporter import ExportReport
-from bitfactor.recipes import recipe_named, recipe_of
+from bitfactor.recipes import expect_registered, recipe_named, recipe_of
 from bitfactor.recipes.fitting import fitted
 from bitfactor.recipes.own import OwnModel, option_values, with_options, with_own_model
 from bitfactor.recipes.runs import called_source, export_run, load, network_options, source_of, teacher_of
@@ -161,7 +161,7 @@ def train(
     >>> print(run.evaluate())
     >>> run.export("digits.safetensors")
     """
-    chosen = recipe_named(recipe) if isinstance(recipe, str) else recipe
+    chosen = recipe_named(recipe) if isinstance(recipe, str) else expect_registered(recipe)
     if options.get("steps") is not None and "epochs" in options:
         found = f"steps {options['steps']} and epochs {options['epochs']}"
         raise InputError("steps", expected="steps or epochs", found=found, fix="leave one of them out")

@@ -241,9 +241,18 @@ def latents_of(
             continue
         weights = [_first_weight(p.name, x, binarization) for p, x in zip(group, layers, strict=True)]
         built = built_of(group, weights, rank, binarization.initialisation)
-        if not any(map(_learns, layers)):
+        learning = [*map(_learns, layers)]
+        if not any(learning):
             for latent in built:
                 latent.requires_grad_(False)
+        elif not all(learning):
+            frozen = [planned.name for planned, learns in zip(group, learning, strict=True) if not learns]
+            warnings.warn(
+                f"{', '.join(frozen)}: frozen, but in one decomposition with layers that learn, so it learns "
+                "too; freeze all of them or none, or take a latent of single layers",
+                UserWarning,
+                stacklevel=2,
+            )
         latents |= {planned.name: latent for planned, latent in zip(group, built, strict=True)}
     return latents
 

@@ -128,8 +128,9 @@ class Latent(Unlaid, ABC):
     def forward(self) -> Tensor:
         if self.held is None:
             return self._made()
-        if not self.held:
-            self.held.append(self._made())
+        learns = torch.is_grad_enabled()
+        if not self.held or self.held[1] < learns:  # made without gradients, as in a checkpointed part
+            self.held[:] = [self._made(), learns]
         W: Tensor = self.held[0]
         return W
 
@@ -200,7 +201,7 @@ def once_for_all(model: nn.Module) -> Iterator[None]:
     with once(model):
         made = [latent.forward() for latent in latents]  # hooks are for the calls within
         for latent, W in zip(latents, made, strict=True):
-            latent.held = [W.detach().requires_grad_(W.requires_grad)]
+            latent.held = [W.detach().requires_grad_(W.requires_grad), True]
         yield
         reached = [(W, latent.held[0].grad) for latent, W in zip(latents, made, strict=True) if latent.held]
         pairs = [(W, gradient) for W, gradient in reached if gradient is not None]

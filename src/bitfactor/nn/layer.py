@@ -356,9 +356,11 @@ def merge_(model: nn.Module) -> nn.Module:
     layers = binary_layers(model).values()
     gone = _of_these_alone([layer.latent for layer in layers])
     for layer in layers:
+        layer.made_as = (None, *layer.made_as[1:])
+        if isinstance(layer.latent, Dense):
+            continue
         learns = any(parameter.requires_grad for parameter in layer.latent.parameters())
         layer.latent = Dense.from_weight(layer.latent()).requires_grad_(learns)
-        layer.made_as = (None, *layer.made_as[1:])
     watch_optimizers(gone)
     return model
 

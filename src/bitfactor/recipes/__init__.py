@@ -11,7 +11,7 @@ from bitfactor.common.errors import InputError, near_matches
 from bitfactor.common.files import run_again
 from bitfactor.format import ModelFile
 from bitfactor.recipes import hourglass, resnet
-from bitfactor.recipes.own import with_own_model
+from bitfactor.recipes.own import OwnModel, with_own_model
 from bitfactor.training import Recipe, Run
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -67,6 +67,32 @@ def recipe_named(name: str) -> Recipe:
             "recipe", expected="the name of a recipe", found=repr(name), fix=near_matches(name, RECIPES)
         )
     return replace(RECIPES[name](), name=name)
+
+
+@checked
+def expect_registered(recipe: Recipe) -> Recipe:
+    """Return a recipe, unless its name stands for one with another network, data set or task.
+
+    A run and a study keep the name and the options, by which the recipe is found again.
+    """
+    known = recipe_named(recipe.name) if recipe.name in RECIPES else recipe
+    for part in ("model", "data", "task", "adapt"):
+        if not _alike(getattr(recipe, part), getattr(known, part)):
+            raise InputError(
+                "recipe",
+                expected=f"the {part} of the recipe that is registered as {recipe.name}",
+                found="another",
+                fix="register this one under a name of its own: bitfactor.recipes.register",
+            )
+    return recipe
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two parts are the same but for options, and functions made twice by one place."""
+    if isinstance(one, OwnModel):
+        return True
+    codes = [getattr(part, "__code__", None) for part in (one, other)]
+    return codes[0] == codes[1] and (one == other or type(one) is type(other))
 
 
 @checked

@@ -20,7 +20,7 @@ from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.data import Target
 from bitfactor.decompositions import once, once_for_all, orthogonality_penalty
-from bitfactor.nn import BinaryLayer, anneal_, merge_
+from bitfactor.nn import BinaryLayer, anneal_, binary_layers, merge_
 from bitfactor.training.features import AttentionTransfer
 from bitfactor.training.flips import flips_of
 from bitfactor.training.optimization import MovingAverage, learning_rate, optimizer_of
@@ -135,11 +135,23 @@ def build(recipe: Recipe, start_from: Source | None = None, labels: Sequence[str
         head = "" if same else _head_of(model, len(labels))
         take_over(model, source, without=head)
     if not recipe.real:
+        _warn_of_own_layers(model)
         binarize_(model, recipe.binarization, input_shape=(1, *recipe.input_shape))
     if source is not None:
         _take_over_scales(model, source, head)
         _warn_of_transforms(model, source)
     return model
+
+
+def _warn_of_own_layers(model: nn.Module) -> None:
+    own = [name for name, layer in binary_layers(model).items() if not layer.made_as]
+    if own:
+        warnings.warn(
+            f"binary layers of the network get the options of the recipe: {', '.join(own)}; name those that "
+            "they are to have, such as --latent",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _head_of(model: nn.Module, classes: int) -> str:
@@ -318,7 +330,7 @@ class Stepper:
 
     def _whole(self, target: Target, parts: int) -> Tensor | int:
         """Return what parts of a batch count together, over the processes, which average their gradients."""
-        if not isinstance(target, Mapping):
+        if not isinstance(target, Mapping) or "weight" not in target:
             return parts
         seen: Any = target["weight"].sum()
         if self.fabric.world_size > 1:
@@ -497,7 +509,8 @@ class Stepper:
 
 def _counted(part: Target) -> Tensor | int:
     """Return what a part's mean loss counts: the keypoints of people that can be seen, or else 1."""
-    return part["weight"].sum().clamp_min(1) if isinstance(part, Mapping) else 1
+    weighted = isinstance(part, Mapping) and "weight" in part
+    return part["weight"].sum().clamp_min(1) if weighted else 1  # type: ignore[index]
 
 
 def _parts(inputs: Tensor, target: Target, parts: int) -> Iterator[tuple[Tensor, Target]]:
