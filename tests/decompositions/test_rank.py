@@ -6,6 +6,7 @@ import torch
 from bitfactor.common.errors import InputError
 from bitfactor.decompositions import SVD, Dense, Product, TensorTrain, Tucker, build_bank
 from bitfactor.decompositions.latent import resolve_rank
+from bitfactor.decompositions.shared import build_shared
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,19 @@ def test_a_bank_takes_a_rank_per_mode_of_the_weight_or_of_the_whole() -> None:
     weights, places = [torch.randn(8, 8, 3, 3) for _ in range(4)], [(0,), (1,), (2,), (3,)]
     assert build_bank(weights, places, (4, 4, 3, 3))[0].core.shape == (4, 4, 4, 3, 3)
     assert build_bank(weights, places, (2, 4, 4, 3, 3))[0].core.shape == (2, 4, 4, 3, 3)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda W: Tucker.from_weight(W, (4, 6, 3, 3)),
+        lambda W: TensorTrain.from_weight(W, (4, 9, 3)),
+        lambda W: build_bank([W, W.flip(1)], [(0,), (1,)], (4, 6, 3, 3))[0],
+        lambda W: build_shared([W, 1e-6 * W.flip(0)], 4)[0],
+    ],
+    ids=["tucker", "tt", "bank", "shared"],
+)
+def test_a_low_rank_keeps_what_is_large(build) -> None:
+    torch.manual_seed(0)
+    W = torch.randn(8, 6, 3, 3).double() * (10.0 ** -torch.arange(8.0)).double().view(8, 1, 1, 1)
+    assert (build(W)() - W).norm() < 0.5 * W.norm()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bitfactor.format import Graph, Node, Value
-from bitfactor.format.drawing import svg
+from bitfactor.format.drawing import _printable, svg
 from bitfactor.runtime.zoo import file_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -65,7 +65,9 @@ def test_any_name_gives_valid_xml(model, name):
     rest[0] = replace(rest[0], inputs=(name,))
     graph = replace(model.graph, nodes=(replace(first, name=name), *rest))
     image = svg(replace(model, graph=graph), name)
-    assert texts(image.encode().decode()) == texts(image)
+    shown = _printable(name).strip()
+    assert texts(image)[0] in (shown, "") or texts(image)[0].startswith("…")
+    assert ("名前" in image) == ("名前" in name)
 
 
 def test_long_names_are_cut_from_their_beginning(model):

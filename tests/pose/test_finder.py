@@ -5,6 +5,7 @@ import pytest
 
 from bitfactor.common.errors import InputError
 from bitfactor.format import Graph, InputSpec, ModelFile, Node, Skeleton, Value
+from bitfactor.pose import crop_matrix, transform
 from bitfactor.runtime.finder import PoseFinder
 
 SPEC = InputSpec((32, 32), (32, 32), (0.0,), (1.0,))
@@ -76,3 +77,11 @@ def model(**options):
 def test_files_of_something_else(options, found):
     with pytest.raises(InputError, match=found):
         PoseFinder.of(model(**options), brightest)
+
+
+def test_a_crop_is_that_of_training_and_the_whole_image_fills_the_input():
+    finder, image = PoseFinder(brightest, SPEC, SKELETON, "logits"), np.zeros((80, 120, 3), np.uint8)
+    matrix = finder._inside(image, (50, 60, 30, 20))[1]
+    np.testing.assert_allclose(matrix, crop_matrix((64.5, 69.5), 1.25 * 30, (32, 32)))
+    corners = transform(np.array([[-0.5, -20.5], [119.5, 99.5]]), finder._whole(image)[1])
+    np.testing.assert_allclose(corners, [[-0.5, -0.5], [31.5, 31.5]], atol=1e-6)

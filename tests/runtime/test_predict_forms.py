@@ -28,7 +28,7 @@ def session(request, pixels):
 def stored(pixels, mode):
     image = Image.fromarray(pixels)
     if mode == "I;16":
-        return Image.fromarray(pixels[..., 0].astype(np.uint16) * 257)
+        return Image.fromarray((pixels[..., 0].astype(np.uint16) << 8) | (255 - pixels[..., 0]))
     return image.convert(mode)
 
 

@@ -156,6 +156,9 @@ def test_the_last_layer_stays_where_as_many_classes_are_others(recipe_of_toy):
         model = build(recipe, Source(source, ("a", "b", "c")), ("a", "b", "d"))
     assert torch.equal(model.fc.weight, fresh)
     assert torch.equal(model.conv1.weight, source.conv1.weight)
+    with pytest.warns(UserWarning, match="its classes are others"):
+        model = build(recipe, Source(source, ("c", "b", "a")), ("a", "b", "c"))
+    assert torch.equal(model.fc.weight, fresh)
     for theirs in ("a", "b", "c"), ():
         assert torch.equal(build(recipe, Source(source, theirs), ("a", "b", "c")).fc.weight, source.fc.weight)
 

@@ -52,3 +52,16 @@ def test_smoothing_is_that_of_torch():
     torch.testing.assert_close(
         F.cross_entropy(scores, soft), F.cross_entropy(scores, TARGET, label_smoothing=0.1)
     )
+
+
+def shares(images, **options):
+    """Return the share of itself that the first image keeps, where it has another partner."""
+    draws = map(np.random.default_rng, range(600))
+    soft = [soften(images, torch.arange(2), 2, 0, generator=each, **options)[1][0, 0] for each in draws]
+    return np.array([float(share) for share in soft if share < 1])
+
+
+def test_fractions_and_boxes_have_their_size():
+    assert shares(torch.eye(2).view(2, 2, 1, 1), mixup=0.2).mean() == pytest.approx(0.5, abs=0.06)
+    boxes = 1 - shares(torch.eye(2).view(2, 2, 1, 1).expand(2, 2, 32, 32), mixup=0, cutmix=1.0)
+    assert boxes.mean() == pytest.approx(0.32, abs=0.04)

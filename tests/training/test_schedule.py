@@ -116,3 +116,30 @@ def test_muon_moves_latents_and_adamw_the_rest():
         one(x).square().sum().backward()
         optimizer.step()
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_momentum_is_that_of_the_authors_where_none_is_named():
+    model = nn.Sequential(BinaryLinear(8, 8), nn.Linear(8, 2))
+
+    def made(**options):
+        return optimizer_of(model, Optimization(epochs=1, batch_size=1, learning_rate=0.1, **options))
+
+    assert {group["momentum"] for group in made(optimizer="sgd").param_groups} == {0.9}
+    assert {group["nesterov"] for group in made(optimizer="sgd").param_groups} == {False}
+    assert {group["nesterov"] for group in made(optimizer="sgd", nesterov=True).param_groups} == {True}
+    assert made(optimizer="muon").momentum == 0.95
+
+
+def test_a_step_of_muon_is_that_of_its_momentum_made_orthogonal():
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(32, 8))
+    groups = [{"params": [weight], "name": "latents", "lr": 1.0, "weight_decay": 0.0}]
+    optimizer, average = OPTIMIZERS["muon"](groups, lr=1.0), torch.zeros_like(weight)
+    for _ in range(3):
+        before, weight.grad = weight.detach().clone(), torch.randn(32, 8)
+        average = 0.95 * average + 0.05 * weight.grad
+        u, _, vt = torch.linalg.svd(0.05 * weight.grad + 0.95 * average, full_matrices=False)
+        optimizer.step()
+        step = before - weight.detach()
+        assert 0.15 < step.square().mean().sqrt() < 0.25
+        assert torch.cosine_similarity(step.flatten(), (u @ vt).flatten(), dim=0) > 0.95

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from rich.console import Console
 from tests.training.toy import Stopping, Toy, same
 from torch._dynamo import lookup_backend
@@ -17,6 +18,7 @@ from bitfactor.decompositions import orthogonality_penalty
 from bitfactor.nn import BinaryConv2d, BinaryConvTranspose2d, BinaryLayer, BinaryLinear, LearnedScale
 from bitfactor.training import (
     OPTIMIZERS,
+    Classification,
     Optimization,
     Run,
     Teachable,
@@ -29,6 +31,7 @@ from bitfactor.training.flips import Flips
 from bitfactor.training.metrics import Movement
 from bitfactor.training.recipe import prepare
 from bitfactor.training.step import Source, Stepper
+from bitfactor.training.tasks import evaluate
 
 LATENTS = ["none", "svd", "tucker", "holistic", "tt", "product", "cosine", "window"]
 
@@ -540,3 +543,42 @@ def test_layers_that_a_network_has_binary_already_are_warned_of(recipe_of_toy):
 
     with pytest.warns(UserWarning, match="get the options of the recipe: layer1.0.conv1"):
         build(replace(recipe, model=model))
+
+
+def test_an_evaluation_changes_nothing_and_weighs_batches_by_their_images(recipe_of_toy, toy):
+    model = build(recipe_of_toy()).train()
+    before = copy.deepcopy(model.state_dict())
+    found = evaluate(Fabric(accelerator="cpu"), model, Classification(), toy.test_batches(20))  # 20 and 10
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    batches = [*toy.test_batches(20)]
+    inputs, target = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    assert [len(x) for x, _ in batches] == [20, 10]
+    with torch.no_grad():
+        expected = F.cross_entropy(model.eval()(inputs), target)
+    assert found["test_loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_a_teacher_of_the_same_classes_in_another_order_is_refused(recipe_of_toy):
+    other = Teacher(build(recipe_of_toy(real=True)), ("c", "b", "a"))
+    with pytest.raises(InputError, match="--teacher: expected the 3 classes of the data"):
+        Stepper(prepare(recipe_of_toy(teacher="runs/float"), None), other)
+
+
+def test_what_a_step_draws_is_its_own_and_depends_on_nothing_before(stepper_of, toy):
+    stepper, batch = stepper_of(mixup=0.5), toy.images(0, 16)
+
+    def drawn(step):
+        stepper._prepare(step)
+        return torch.rand(8)
+
+    first = drawn(3)
+    torch.rand(5)
+    assert torch.equal(drawn(3), first)
+    assert not torch.equal(drawn(4), first)
+    assert not torch.equal(stepper._softened(*batch, 3)[0], stepper._softened(*batch, 4)[0])
+
+
+def test_a_teacher_sees_images_of_its_own_side():
+    x = torch.randn(2, 3, 12, 12)
+    expected = F.interpolate(x, (8, 8), mode="bilinear", antialias=True)
+    torch.testing.assert_close(Teacher(torch.nn.Identity(), side=8)(x), expected)
