@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from tests.api.hub import Hub
+from torch import nn
 
 import bitfactor
 from bitfactor import InputError
@@ -64,6 +65,20 @@ def test_a_model_of_ones_own_comes_back_into_its_float_model(options, run, tmp_p
         bitfactor.from_pretrained(out.path)
     with pytest.raises(InputError, match="pass the float model"):
         bitfactor.from_pretrained(out.path, replace(float_model, num_classes=5)())
+
+
+@pytest.mark.parametrize("setting", ["binary_weights", "binary_activations", "input_scale", "padding_value"])
+def test_what_was_set_after_binarize_comes_back(setting, tmp_path):
+    def float_model():
+        return nn.Sequential(*[nn.Conv2d(3, 3, 3, padding=1) for _ in range(4)])
+
+    torch.manual_seed(0)
+    model = float_model()
+    bitfactor.binarize_(model, latent="tucker")
+    setattr(model[1], setting, {"input_scale": True, "padding_value": 1}.get(setting, False))
+    out = bitfactor.save_pretrained(model.eval(), tmp_path / "shared")
+    back, x = bitfactor.from_pretrained(out.path, float_model()), torch.randn(2, 3, 6, 6)
+    assert torch.equal(back(x), model(x))
 
 
 def test_a_card_of_ones_own_is_kept(run, shared):

@@ -6,6 +6,7 @@ The file model.safetensors holds its parameters, factors included, to train on. 
 """
 
 import json
+import operator
 import os
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -120,7 +121,14 @@ def _of_model(model: nn.Module) -> dict[str, Any]:
     if not binary_layers(model):
         expected = "a run, or a model that bitfactor.binarize_ made binary"
         raise InputError("subject", expected=expected, found="no binary layer", fix="call binarize_ first")
-    return {"architecture": type(model).__name__, "binarized": calls_of(model)}
+    layers = {
+        name: {setting: getattr(layer, setting) for setting in _SETTINGS if hasattr(layer, setting)}
+        for name, layer in binary_layers(model).items()
+    }
+    return {"architecture": type(model).__name__, "binarized": calls_of(model), "layers": layers}
+
+
+_SETTINGS = ("binary_weights", "binary_activations", "input_scale", "padding_value")  # may be set later
 
 
 def _of_run(run: Run, best: bool) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -214,6 +222,10 @@ def _made(config: dict[str, Any], model: nn.Module | None, place: _Path) -> nn.M
         for call in config["binarized"]:
             options = {**call, "binarization": Binarization(**call["binarization"])}
             binarize_(model, **options)
+        for name, layer in binary_layers(model).items():
+            found = config.get("layers", {}).get(name, {})
+            for setting in found.keys() & {*_SETTINGS}:
+                setattr(layer, setting, operator.index(found[setting]))
         return model
     own = settings is not None and "spec" in settings["model"]
     if model is not None and settings is not None:
