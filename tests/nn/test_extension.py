@@ -248,6 +248,7 @@ def test_what_is_no_scale_is_refused(build, words) -> None:
         (lambda W: lambda V: V / 0, "NaN"),
         (lambda W: lambda V: V.detach(), "a gradient"),
         (lambda W: lambda V: 3, "a finite weight"),
+        (lambda W: lambda V: V - W.mean(), "what a saved state gives back, found a value that is lost; keep"),
     ],
 )
 def test_what_is_no_transform_is_refused(build, words) -> None:
@@ -296,3 +297,17 @@ def test_a_transform_is_between_any_latent_and_the_sign() -> None:
         W = layer.latent()
         assert torch.equal(layer.binary_weight(), sign(W - W.mean()))
         assert isinstance(layer, BinaryLayer)
+
+
+class LessFirstMean(nn.Module):
+    def __init__(self, W):
+        super().__init__()
+        self.register_buffer("mean", W.mean())
+
+    def forward(self, V):
+        return V - self.mean
+
+
+def test_a_transform_may_keep_what_it_takes_in_a_buffer() -> None:
+    register_weight_transform("less_first_mean", LessFirstMean)
+    assert WEIGHT_TRANSFORMS.pop("less_first_mean") is LessFirstMean

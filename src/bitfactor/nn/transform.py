@@ -127,3 +127,15 @@ def _faults(build: Callable[[Tensor], Transform]) -> Iterator[dict[str, str]]:
             yield {"expected": f"a finite weight {shape}", "found": found, "fix": "return filters as given"}
         elif not V.requires_grad:
             yield {"expected": "a gradient to the weight", "found": "none", "fix": "do not detach it"}
+        elif not torch.allclose(_restored(build, transform, W.detach()), V, equal_nan=True):
+            fix = "keep what it takes from the first weight in a buffer of a module"
+            yield {"expected": "what a saved state gives back", "found": "a value that is lost", "fix": fix}
+
+
+def _restored(build: Callable[[Tensor], Transform], transform: Any, W: Tensor) -> Tensor:
+    """Return what a transform of another first weight gives, with the state of this one."""
+    other: Any = build(1 - 2 * W)
+    if isinstance(transform, nn.Module) and isinstance(other, nn.Module):
+        other.load_state_dict(transform.state_dict())
+    found: Tensor = other(W)
+    return found
