@@ -16,6 +16,7 @@ import torch
 from bitfactor.api.evaluate import _confidence, classify, evaluate, images_of
 from bitfactor.api.network import Network
 from bitfactor.common.errors import InputError
+from bitfactor.data.readers.evaluation_set import EvaluationSet
 from bitfactor.data.readers.identity import published
 from bitfactor.format.file import load, save
 from bitfactor.recipes import RECIPES
@@ -402,3 +403,11 @@ def test_a_class_name_is_no_formula():
     labels = ["$1 {to $2", "over $2"]
     confusion_drawing(np.eye(2, dtype=np.int64), labels).savefig(io.BytesIO())
     assert "<svg" in gallery(np.zeros((2, 4, 4)), labels, labels[::-1])
+
+
+def test_targets_of_another_task_are_refused():
+    """A task of one's own may train and export, but has no classes to count."""
+    network = SimpleNamespace(path=Path("runs/a"), labels=(), outputs=lambda x: np.zeros((len(x), 2)))
+    batch = np.zeros((3, 1, 8, 8), np.float32), np.zeros((3, 2), np.float32)
+    with pytest.raises(InputError, match=r"a network that classifies or .*, found targets of shape \(3, 2\)"):
+        classify(network, EvaluationSet(lambda: iter([batch]), (), "images"))

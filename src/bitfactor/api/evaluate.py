@@ -129,6 +129,13 @@ def classify(network: Network, images: EvaluationSet) -> ClassEvaluation:
     expected, found, confidence, among = [], [], [], []
     for inputs, classes in images.batches():
         scores = _scores(network, inputs)
+        if not (classes.ndim == 1 and np.issubdtype(classes.dtype, np.integer)):
+            raise InputError(
+                network.path,
+                expected="a network that classifies or finds keypoints",
+                found=f"targets of shape {classes.shape}",
+                fix="the log of its run has the metrics of its own task",
+            )
         expected.append(classes)
         found.append(scores.argmax(1))
         confidence.append(_confidence(scores))

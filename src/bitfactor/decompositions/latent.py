@@ -189,7 +189,7 @@ def once_for_all(model: nn.Module) -> Iterator[None]:
     """As `once`, around several forward and backward passes whose gradients add up to those of one step.
 
     They stop at the weights. At the end of the block their sum passes on to the parameters once, unless the
-    block ends in an error.
+    block ends in an error. Unscale gradients, clip them and step after it, not within.
 
     Example
     -------
