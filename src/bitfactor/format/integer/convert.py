@@ -243,8 +243,8 @@ class _Converter:
         if found is None:
             largest = float(np.abs(factors).max())
             if largest > _OF_SIGN:
-                expected, found = "a sign before a layer of signs", "one before a real-valued layer"
-                raise bad(node, expected, found, "make that layer's weights binary, or take float precision")
+                wanted, seen = "a sign before a layer of signs", "one before a real-valued layer"
+                raise bad(node, wanted, seen, "make that layer's weights binary, or take float precision")
             raise bad(node, f"factors up to {LARGEST} of its scales", f"{largest:g}", fix)
         return found
 
