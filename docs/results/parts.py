@@ -48,7 +48,7 @@ VARIED = {
     "weight-decay": ["0.0001"],
     "schedule": ["linear"],
     "mixup": ["0.2"],
-    "cutmix": ["1.0"],
+    "cutmix": ["1"],
     "label-smoothing": ["0.1"],
     "ema": ["0.999"],
 }
