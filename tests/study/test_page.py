@@ -284,7 +284,7 @@ def test_damaged_study_is_one_line(study, tmp_path, capsys):
 
 @pytest.mark.usefixtures("undrawn")
 def test_over_budgets_each_row_stands_at_its_best_rate(make_study, accuracy, tmp_path):
-    study = make_study(tmp_path / "s", seeds=(0, 1), rates=(0.001, 0.01), budgets=("3", "18"), real=False)
+    study = make_study(tmp_path / "s", seeds=(0, 1), rates=(0.001, 0.01), budgets=(3, 18), real=False)
     made = document(read_study(study))
     (chapter,) = (chapter for chapter in made.chapters if chapter.title == "By epochs")
     (figure,) = chapter.figures

@@ -76,7 +76,8 @@ def expect_registered(recipe: Recipe) -> Recipe:
     A run and a study keep the name and the options, by which the recipe is found again.
     """
     known = recipe_named(recipe.name) if recipe.name in RECIPES else recipe
-    for part in ("model", "data", "task", "adapt"):
+    own = isinstance(recipe.model, OwnModel)
+    for part in ("data", "task") if own else ("model", "data", "task", "adapt"):
         if not _alike(getattr(recipe, part), getattr(known, part)):
             raise InputError(
                 "recipe",
@@ -89,8 +90,6 @@ def expect_registered(recipe: Recipe) -> Recipe:
 
 def _alike(one: Any, other: Any) -> bool:
     """Return whether two parts are the same but for options, and functions made twice by one place."""
-    if isinstance(one, OwnModel):
-        return True
     codes = [getattr(part, "__code__", None) for part in (one, other)]
     return codes[0] == codes[1] and (one == other or type(one) is type(other))
 
