@@ -258,11 +258,11 @@ def constants(module: fx.GraphModule) -> dict[fx.Node, Any]:
 
 def products_as_linear(module: fx.GraphModule) -> None:
     """Turn matrix products with a constant of two dimensions into linear layers, in place."""
-    known = constants(module)
-    for node in [*module.graph.nodes]:
-        places = _PRODUCTS.get(node.target)
-        operands = [node.args[i] for i in places or () if i < len(node.args)]
-        weight = known.get(operands[1]) if len(operands) > 1 else None
+    products = [node for node in module.graph.nodes if node.target in _PRODUCTS]
+    known = constants(module) if products else {}
+    for node in products:
+        operands = [node.args[i] for i in _PRODUCTS[node.target]]
+        weight = known.get(operands[1])
         if node.kwargs or not isinstance(weight, Tensor) or weight.dim() != 2 or operands[0] in known:
             continue
         if len(operands) > 2 and operands[2].meta["val"].shape != weight.shape[1:]:

@@ -91,7 +91,7 @@ def expect_registered(recipe: Recipe) -> Recipe:
 def _alike(one: Any, other: Any) -> bool:
     """Return whether two parts are the same but for options, and functions made twice by one place."""
     codes = [getattr(part, "__code__", None) for part in (one, other)]
-    return codes[0] == codes[1] and (one == other or type(one) is type(other))
+    return codes[0] == codes[1] and type(one) is type(other)
 
 
 @checked
