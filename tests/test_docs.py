@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import indent
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -100,11 +101,12 @@ def test_the_tables_of_what_is_trained_here_are_those_of_its_results(monkeypatch
     assert sys.modules["front"].filled(page, made) == page, "run python docs/results/front_trained.py"
 
 
-def test_the_table_of_parts_is_that_of_its_logs(monkeypatch):
+def test_the_tables_of_parts_are_those_of_their_logs(monkeypatch):
     monkeypatch.setitem(sys.modules, "front", script("results/front.py"))
     parts, page = script("results/parts.py"), (DOCS / "results/parts.md").read_text()
     table = parts.table({latent: parts.read(latent) for latent in parts.RATES}, parts.read_times())
-    assert parts.filled(page, {"parts": table}) == page, "run python docs/results/parts.py"
+    made = {"parts": table, "modern": parts.table_of_modern()}
+    assert parts.filled(page, made) == page, "run python docs/results/parts.py"
 
 
 def test_a_part_is_compared_with_its_baseline(monkeypatch):
@@ -124,6 +126,33 @@ def test_a_part_is_compared_with_its_baseline(monkeypatch):
         "| [70.00 ± 1.00](parts/baseline-window.parquet) |  | 1.00 |",
         "| `--mixup 0.2` | [62.00 ± 1.00](parts/mixup-none.parquet) | +2.00 [−0.27, +4.27] | 1.50 | | | |",
     ]
+
+
+def test_a_row_of_modern_is_compared_with_none_of_its_parts_and_with_all(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "front", script("results/front.py"))
+    parts = script("results/parts.py")
+    for name, accuracy in (("baseline", 0.8), ("modern", 0.82), ("without-schedule", 0.81)):
+        metrics = [{"accuracy": accuracy + seed / 1000} for seed in (-1, 0, 1)]
+        outcomes = [{"headline": "accuracy", "metrics": one} for one in metrics]
+        rows = [{"seed": seed, "outcome": outcome} for seed, outcome in enumerate(outcomes)]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"modern-{name}.parquet")
+    assert parts.table_of_modern(tmp_path).splitlines()[2:] == [
+        "| none of them | [80.00 ± 0.10](parts/modern-baseline.parquet) |  | −2.00 [−2.20, −1.80] |",
+        "| all | [82.00 ± 0.10](parts/modern-modern.parquet) | +2.00 [+1.80, +2.20] |  |",
+        "| all without `--schedule` | [81.00 ± 0.10](parts/modern-without-schedule.parquet) "
+        "| +1.00 [+0.80, +1.20] | −1.00 [−1.20, −0.80] |",
+    ]
+
+
+def test_the_rows_of_modern_train_with_all_its_parts_but_one(monkeypatch):
+    monkeypatch.setitem(sys.modules, "front", script("results/front.py"))
+    parts = script("results/parts.py")
+    trained = [command for command in parts.commands_of_modern() if command.startswith("bitfactor ablate")]
+    given = [{name for name in parts.MODERN if f"--{name} {parts.MODERN[name]}" in row} for row in trained]
+    whole = {*parts.MODERN}
+    assert given == [set(), whole, *(whole - {one} for one in parts.MODERN)]
+    estimators = [row.count("--weight-estimator") for row in trained]
+    assert estimators == [1] * len(trained), "the estimator of the baseline is said"
 
 
 def test_each_part_is_timed_with_the_options_of_its_command(monkeypatch):

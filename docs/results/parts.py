@@ -1,8 +1,9 @@
 """The table of parts in parts.md: what trains its rows, and what came out.
 
 python docs/results/parts.py commands    # trains all, with $DATA, into runs/parts, and keeps the logs
+python docs/results/parts.py modern      # the same for the rows of `modern`
 python docs/results/parts.py times DIR   # times steps of all in turns, on one core, into parts/times.json
-python docs/results/parts.py             # writes the table of the logs and times into parts.md
+python docs/results/parts.py             # writes the tables of the logs and times into parts.md
 """
 
 import json
@@ -53,6 +54,9 @@ VARIED = {
     "ema": ["0.999"],
 }
 """The options, and the values that a part gives them; the baseline has none of these."""
+MODERN = {"weight-estimator": "annealed", "activation-estimator": "wide", "schedule": "linear"}
+"""The parts that begin in `modern`: those that gain for certain with a free weight, and are cheap."""
+LONG = "--steps 7020 --warmup-epochs 1 --holdout validation --seeds 3"
 OF_FREE_WEIGHTS = {"gradient-floor", "silent-decay", "freeze-flips"}
 CLIPPED = "--weight-estimator clipped"
 FIXED = {"weight-decay": f"{CLIPPED} --decayed {ALL}", "weight-transform": "--weight-estimator identity"}
@@ -76,6 +80,42 @@ def commands() -> Iterator[str]:
             row = f"--latent {latent} --learning-rate {rate} {_fixed(option)}".rstrip() + varied
             yield f'{recipe} {row} --data "$DATA" --out runs/parts/{name}'
             yield f"bitfactor report runs/parts/{name} --format parquet -o docs/results/parts/{name}.parquet"
+
+
+def rows_of_modern() -> Iterator[tuple[str, list[str]]]:
+    """The names of its rows with their parts: the baseline, all parts, and all without each."""
+    yield BASELINE, []
+    yield "modern", [*MODERN]
+    for left_out in MODERN:
+        yield f"without-{left_out}", [part for part in MODERN if part != left_out]
+
+
+def commands_of_modern() -> Iterator[str]:
+    for name, parts in rows_of_modern():
+        options = " ".join(f"--{part} {MODERN[part]}" for part in parts)
+        estimator = "" if "weight-estimator" in parts else CLIPPED
+        recipe = f"bitfactor ablate {RECIPE} {NETWORK} {LONG} --latent none --learning-rate 0.004"
+        row = " ".join(f"{recipe} {estimator} {options}".split())
+        yield f'{row} --data "$DATA" --out runs/parts/modern-{name}'
+        kept = f"docs/results/parts/modern-{name}.parquet"
+        yield f"bitfactor report runs/parts/modern-{name} --format parquet -o {kept}"
+
+
+def table_of_modern(folder: Path = LOGS) -> str:
+    """Return the accuracy of each row that has a log, and what it has over the baseline and `modern`."""
+    paths = {name: folder / f"modern-{name}.parquet" for name, _ in rows_of_modern()}
+    logs = {name: pq.read_table(path).to_pylist() for name, path in paths.items() if path.exists()}
+    lines = ["| parts | accuracy | over the baseline | over all parts |", "| --- | ---: | --- | --- |"]
+    rows = {name: _by_seed(trainings) for name, trainings in logs.items()}
+    pooled = Pooled.over(list(rows.values())) if rows else None
+    for name, values in rows.items():
+        others = [rows.get(other) if other != name else None for other in (BASELINE, "modern")]
+        apart = [str(pooled.apart(values, other)[0]) if pooled and other else "" for other in others]
+        title = {BASELINE: "none of them", "modern": "all"}.get(name, f"`--{name.removeprefix('without-')}`")
+        words = f"all without {title}" if name.startswith("without-") else title
+        log = f"[{sample(list(values.values()))}](parts/modern-{name}.parquet)"
+        lines.append(f"| {words} | {log} | " + " | ".join(apart) + " |")
+    return "\n".join(lines)
 
 
 TURNS, STEPS = 7, 8
@@ -160,7 +200,7 @@ def table(
 def _cells(
     latent: str, found: Mapping[tuple[str, str], Trainings], timed: Mapping[str, float]
 ) -> Iterator[tuple[tuple[str, str], str]]:
-    rows = {part: {one["seed"]: _top1(one) for one in trainings} for part, trainings in found.items()}
+    rows = {part: _by_seed(trainings) for part, trainings in found.items()}
     if (BASELINE, "") not in rows:
         return
     pooled, base = Pooled.over(list(rows.values())), rows[BASELINE, ""]
@@ -172,19 +212,20 @@ def _cells(
         yield part, f"{log} | {apart} | {'' if ratio is None else f'{ratio:.2f}'}"
 
 
-def _top1(training: Mapping[str, Any]) -> float:
-    return float(training["outcome"]["metrics"][training["outcome"]["headline"]])
+def _by_seed(trainings: Trainings) -> dict[int, float]:
+    outcomes = {one["seed"]: one["outcome"] for one in trainings}
+    return {seed: float(outcome["metrics"][outcome["headline"]]) for seed, outcome in outcomes.items()}
 
 
 def main() -> None:
-    if sys.argv[1:] == ["commands"]:
-        print(*commands(), sep="\n")
+    if sys.argv[1:] in (["commands"], ["modern"]):
+        print(*(commands() if sys.argv[1] == "commands" else commands_of_modern()), sep="\n")
     elif sys.argv[1:2] == ["times"]:
         ratios = times(Path(sys.argv[2]))
         write_json(TIMES, {"machine": cpu_name(), "torch": torch.__version__, "ratios": ratios})
     else:
         found = table({latent: read(latent) for latent in RATES}, read_times())
-        PAGE.write_text(filled(PAGE.read_text(), {"parts": found}))
+        PAGE.write_text(filled(PAGE.read_text(), {"parts": found, "modern": table_of_modern()}))
 
 
 if __name__ == "__main__":
