@@ -129,6 +129,41 @@ def test_an_operation_of_rand_augment_gives_an_image_and_at_no_strength_nearly_t
             assert not np.array_equal(OPERATIONS[number](image, 0.9), image)
 
 
+def test_at_full_strength_an_operation_goes_as_far_as_its_table_says():
+    """Image (c), of the ranges of RandAugment: 30 degrees, 0.3 of a side, 4 bits, a factor of 1.9."""
+    names = ("same", "stretch", "equalise", "turn", "solarise", "posterise", "colour", "contrast")
+    names += ("brightness", "sharpness", "shear_x", "shear_y", "shift_x", "shift_y")
+    of = dict(zip(names, OPERATIONS, strict=True))
+    image = np.full((41, 41, 3), 90, np.uint8)
+    image[18:23, 28:33] = 250  # ten pixels right of the centre
+
+    def place(name, level):
+        found = np.argwhere(of[name](image, level)[..., 0] > 200)
+        return found.mean(0) - (20, 20)
+
+    angle = np.radians(30)
+    np.testing.assert_allclose(place("turn", 1.0), (-10 * np.sin(angle), 10 * np.cos(angle)), atol=0.3)
+    half = angle / 2
+    np.testing.assert_allclose(place("turn", -0.5), (10 * np.sin(half), 10 * np.cos(half)), atol=0.3)
+    np.testing.assert_allclose(place("shift_x", -1.0), (0, 10 - 0.3 * 41), atol=0.3)
+    np.testing.assert_allclose(place("shift_y", 0.5), (0.15 * 41, 10), atol=0.3)
+    np.testing.assert_allclose(place("shear_x", 0.5), (0, 10 + 0.15 * 20), atol=0.3)
+    np.testing.assert_allclose(place("shear_y", -1.0), (-0.3 * 30, 10), atol=0.3)
+    grey = np.arange(256, dtype=np.uint8).reshape(16, 16, 1).repeat(3, 2)
+    assert len(np.unique(of["posterise"](grey, 1.0))) == 16
+    np.testing.assert_array_equal(of["solarise"](grey, 0.5), np.where(grey < 128, grey, 255 - grey))
+    assert (of["brightness"](np.full_like(grey, 100), 1.0) == 190).all()
+    assert (of["brightness"](np.full_like(grey, 100), -1.0) == 10).all()
+    assert of["contrast"](grey, -1.0).std() == pytest.approx(grey.std() / 10, rel=0.02)
+
+
+def test_the_views_of_an_image_differ_in_each_epoch(folder):
+    """A preset's draws come from seed and epoch: of four epochs, and two seeds, no two are the same."""
+    data = ImageFolder.load(folder, size=32)
+    views = [next(data.train_batches(20, seed, epoch))[0] for seed in (0, 1) for epoch in range(4)]
+    assert len({view.sum().item() for view in views}) == 8
+
+
 def test_a_strength_is_at_most_ten():
     with pytest.raises(InputError, match="rand_augment: expected a strength from 0 to 10, found 11"):
         FolderOptions(rand_augment=11)

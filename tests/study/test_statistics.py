@@ -94,6 +94,15 @@ def test_the_deviation_is_pooled_over_rows():
     assert Pooled.over([{0: 1.0, 1: 3.0}, {0: 0.0, 1: 0.0}]) == Pooled(1.0, 2)
 
 
+def test_rows_are_compared_by_a_deviation_that_is_pooled_over_all_of_them():
+    """The third row is in no comparison, and counts in the interval of the two others."""
+    rows = {"a": {0: 0.5, 1: 0.52}, "b": {0: 0.4, 1: 0.42}, "c": {0: 0.1, 1: 0.3}}
+    (found,) = compared(rows, [("a", "b")], 0.01)
+    deviation = math.sqrt((0.0002 + 0.0002 + 0.02) / 3)
+    half = stats.t.ppf(0.975, 3) * deviation
+    assert (found.difference.low, found.difference.high) == pytest.approx((0.1 - half, 0.1 + half))
+
+
 def test_holm_stops_at_the_first_that_fails():
     assert holm({"a": 0.04, "b": 0.001, "c": 0.03}) == {"b"}
     assert holm({"a": 0.04, "b": 0.001, "c": 0.02}) == {"a", "b", "c"}

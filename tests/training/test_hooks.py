@@ -28,6 +28,23 @@ def test_steps_in_place_of_epochs(recipe_of_toy, tmp_path):
     assert rows[-1]["learning_rate"] < rows[0]["learning_rate"]
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_loss_of_an_epoch_is_the_mean_of_its_steps_also_of_a_short_or_resumed_one(
+    stopped, recipe_of_toy, toy, tmp_path
+):
+    losses = []
+    recorder = SimpleNamespace(on_train_batch_end=lambda _, loss: losses.append(loss))
+    recipe = recipe_of_toy(steps=7)
+    if stopped:
+        halved = replace(recipe, data=lambda _: Stopping(toy, 4))
+        with pytest.raises(TerminatedError):
+            train(halved, tmp_path, QUIET, callbacks=[recorder])
+    train(recipe, tmp_path, QUIET, callbacks=[recorder])
+    epochs = [losses[:3], losses[3:6], losses[6:]]
+    expected = [sum(epoch) / len(epoch) for epoch in epochs]
+    assert [row["loss"] for row in Run(tmp_path).history()] == pytest.approx(expected)
+
+
 def test_the_log_within_epochs(recipe_of_toy, tmp_path):
     train(recipe_of_toy(epochs=2, log_every=2), tmp_path, QUIET)
     rows = Run(tmp_path).step_history()

@@ -114,6 +114,13 @@ def test_the_last_checkpoints_and_the_best_are_kept(recipe_of_toy, tmp_path):
     assert run.load(best=True)["step"] == first_best["step"]
 
 
+def test_of_epochs_as_good_as_each_other_the_first_is_the_best(recipe_of_toy, tmp_path, monkeypatch):
+    accuracies = iter([0.5, 0.7, 0.7, 0.6])
+    monkeypatch.setattr("bitfactor.training.loop.evaluate", lambda *_: {"accuracy": next(accuracies)})
+    train(recipe_of_toy(epochs=4), tmp_path, QUIET)
+    assert Run(tmp_path).load(best=True)["step"] == 6
+
+
 def test_the_best_is_of_the_binary_epochs(recipe_of_toy, tmp_path, monkeypatch):
     """Here each epoch is worse than the one before; of real weights were the first two."""
     accuracies = iter([0.9, 0.8, 0.7, 0.6])
