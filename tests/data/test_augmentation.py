@@ -161,7 +161,7 @@ def test_the_views_of_an_image_differ_in_each_epoch(folder):
     """A preset's draws come from seed and epoch: of four epochs, and two seeds, no two are the same."""
     data = ImageFolder.load(folder, size=32)
     views = [next(data.train_batches(20, seed, epoch))[0] for seed in (0, 1) for epoch in range(4)]
-    assert len({view.sum().item() for view in views}) == 8
+    assert len({round(view.double().sum().item(), 3) for view in views}) == 8
 
 
 def test_a_strength_is_at_most_ten():

@@ -111,6 +111,8 @@ def test_limit_and_test_set_shards(shards, load):
     del described["val"]
     (directory / "shards.json").write_text(json.dumps(described))
     assert (len(load(directory).train), len(load(directory).test)) == (27, 5)
+    many = load(shards([2] * 21), holdout="validation")
+    assert (len(many.train), len(many.test)) == (38, 4), "of 21 shards two are for validation"
 
 
 def test_what_is_written_by_webdataset(tmp_path, load, jpeg):

@@ -89,12 +89,12 @@ def layers(*nodes, shape=(4, 6, 6)):
     return Graph(Value("x", shape, "float32"), nodes, (nodes[-1].name,))
 
 
-def real_layer(name, x, channels, outputs, seed=0, kernel=3):
+def real_layer(name, x, channels, outputs, seed=0, kernel=3, groups=1):
     draw = np.random.default_rng(seed)
-    weight = draw.normal(size=(outputs, kernel, kernel, channels)).astype(np.float32)
+    weight = draw.normal(size=(outputs, kernel, kernel, channels // groups)).astype(np.float32)
     tensors = {"weight": weight, "bias": draw.normal(size=outputs).astype(np.float32)}
     around = (kernel // 2,) * 4
-    attributes = {"stride": (1, 1), "padding": around, "dilation": (1, 1), "groups": 1}
+    attributes = {"stride": (1, 1), "padding": around, "dilation": (1, 1), "groups": groups}
     return Node(name, "conv2d", (x,), attributes, tensors)
 
 
@@ -228,6 +228,18 @@ def test_padding_beyond_what_a_pixel_can_be_is_refused():
     with pytest.raises(InputError, match=r"a mean from 0 to 1, found a mean of \(-0.1, 0.3, 0.5\); train"):
         integer_graph(padded, spec)
     assert integer_graph(plain, spec).outputs == ("y",)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_each_channel_of_an_image_has_its_own_mean_and_deviation_also_in_groups(groups):
+    spec = InputSpec((6, 6), (6, 6), (0.1, 0.5, 0.9), (0.1, 0.4, 0.9))
+    graph = layers(real_layer("y", "x", 3, 6, groups=groups), shape=(3, 6, 6))
+    pixels = np.random.default_rng(3).integers(0, 256, (4, 3, 6, 6))
+    mean, std = (np.array(part, np.float32)[:, None, None] for part in (spec.mean, spec.std))
+    (real,) = run_reals(graph, ((pixels / 255 - mean) / std).astype(np.float32))
+    integers = integer_graph(graph, spec)
+    (found,) = run(integers, pixels - 128)
+    assert np.abs(of_output(integers, found) - real).max() < 0.02 * np.abs(real).max()
 
 
 def test_a_sign_before_a_real_valued_layer_is_named():
