@@ -54,7 +54,12 @@ VARIED = {
     "ema": ["0.999"],
 }
 """The options, and the values that a part gives them; the baseline has none of these."""
-MODERN = {"weight-estimator": "annealed", "activation-estimator": "wide", "schedule": "linear"}
+MODERN = {
+    "weight-estimator": "annealed",
+    "activation-estimator": "wide",
+    "schedule": "linear",
+    "ema": "0.999",
+}
 """The parts that begin in `modern`: those that gain for certain with a free weight, and are cheap."""
 LONG = "--steps 7020 --warmup-epochs 1 --holdout validation --seeds 3"
 OF_FREE_WEIGHTS = {"gradient-floor", "silent-decay", "freeze-flips"}
