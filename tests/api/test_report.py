@@ -62,6 +62,8 @@ def test_a_run_begins_with_what_it_is_for_and_ends_with_what_is_for_researchers(
     small = {"epochs": 2, "eval_interval": 2, "limit": 256, "widths": (8, 16), "blocks": (1, 1)}
     run = bitfactor.train("digits", out=tmp_path / "a", **small)
     bitfactor.train("digits", out=tmp_path / "b", real=True, **small)
+    bitfactor.train("digits", out=tmp_path / "c", real=True, **{**small, "widths": (8, 8)})
+    bitfactor.train("digits", out=tmp_path / "d", real=True, **{**small, "epochs": 1, "eval_interval": 1})
     made = run_document(run.path, None)
     titles = [chapter.title for chapter in made.chapters]
     assert titles[:4] == ["Outcome", "Most confident mistakes", "Training", "Size"]

@@ -21,7 +21,7 @@ from bitfactor.nn import BinaryLayer
 from bitfactor.nn.sign import ACTIVATION_ESTIMATORS, WEIGHT_ESTIMATORS
 from bitfactor.recipes import recipe_named
 from bitfactor.recipes.runs import network_options, source_of
-from bitfactor.training import TerminatedError
+from bitfactor.training import Run, TerminatedError
 from bitfactor.training.estimate import between
 
 SMALL = {"blocks": (1, 1), "widths": (8, 16), "progress": False, "seed": 1}
@@ -251,6 +251,51 @@ def test_a_directory_with_files_of_others_is_not_written_to(name, tmp_path):
     with pytest.raises(InputError, match=f"found one with another's {name}; choose another --out"):
         bitfactor.train("digits", out=tmp_path / "run", steps=1, progress=False)
     assert (tmp_path / "run" / name).read_text() == '{"mine": 1}'
+
+
+def test_a_finished_training_of_a_study_is_not_trained_over(trained, tmp_path):
+    cell = shutil.copytree(trained.path, tmp_path / "cell")
+    (cell / "outcome.json").write_text("{}")
+    (cell / "checkpoint.ckpt").unlink()
+    with pytest.raises(InputError, match="found a finished training of a study; choose another --out"):
+        bitfactor.train("digits", out=cell, steps=1, progress=False)
+    with pytest.raises(InputError, match=r"take net\.safetensors, which a study keeps, or train it with --keep"):
+        bitfactor.load(cell)
+
+
+def test_a_network_of_ones_own_may_move_with_its_runs(tmp_path):
+    code = "from torch import nn\ndef Net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/my.py").write_text(code)
+    same = {"real": True, "limit": 128, "progress": False, "epochs": 1}
+    first = bitfactor.train("digits", model=f"{tmp_path}/one/my.py:Net", out=tmp_path / "one/run", **same)
+    before = first.history
+    (tmp_path / "one").rename(tmp_path / "two")
+    again = bitfactor.train("digits", model=f"{tmp_path}/two/my.py:Net", out=tmp_path / "two/run", **same)
+    assert again.history == before
+    (tmp_path / "two/my.py").write_text(code.replace("Flatten()", "Flatten(), nn.Identity()"))
+    with pytest.raises(InputError, match="found a run with (spec|sha256) = "):
+        bitfactor.train("digits", model=f"{tmp_path}/two/my.py:Net", out=tmp_path / "two/run", **same)
+
+
+def test_a_source_or_a_teacher_that_is_not_finished_is_told(tmp_path, monkeypatch):
+    half = bitfactor.train("digits", out=tmp_path / "half", epochs=2, **SMALL)
+    rows = Run(half.path).history()
+    monkeypatch.setattr(Run, "history", lambda run: rows[:1] if run.path == half.path else rows)
+    changes = {"progress": False, "steps": 1, **{name: SMALL[name] for name in SMALL if name != "progress"}}
+    with pytest.warns(UserWarning, match="--from .*half: 1 of its 2 epochs are trained"):
+        bitfactor.train("digits", out=tmp_path / "from", start_from=half, **changes)
+    with pytest.warns(UserWarning, match="--teacher .*half: 1 of its 2 epochs are trained"):
+        bitfactor.train("digits", out=tmp_path / "taught", teacher=str(half.path), **changes)
+
+
+def test_signs_of_a_stage_of_real_weights_are_called_that(tmp_path, monkeypatch):
+    run = bitfactor.train("digits", out=tmp_path / "run", latent="none", epochs=2, **SMALL)
+    record = json.loads((run.path / "recipe.json").read_text())
+    record["settings"]["optimization"] |= {"epochs": 4, "real_weight_epochs": 3}
+    (run.path / "recipe.json").write_text(json.dumps(record))
+    with pytest.warns(UserWarning, match="2 of the 3 epochs of real weights are trained; their signs are"):
+        bitfactor.evaluate(run.path)
 
 
 def test_a_run_goes_on_when_what_it_started_from_is_gone(trained, tmp_path):

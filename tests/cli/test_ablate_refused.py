@@ -20,6 +20,14 @@ def test_what_a_launcher_does_not_take_is_refused_before_it_is_asked(refused, tm
         (["--vary", "move", "on", "--no-move"], "--move: expected a flag that is the same in all trainings"),
         (["--vary", "latent", "svd"], "--vary: expected no latent, found latent, beside --latent"),
         (["--vary", "rank", "2", "--vary", "rank", "4"], "--vary: expected each flag once, found rank twice"),
+        (["--latent", "none", "--latent", "svd"], "--latent: expected each flag once, found 2 times; join"),
+        (["--vary", "no-move", "on", "off"], "--vary: expected an option without no-, found no-move"),
+        (
+            ["--latent", "layer1.?=svd *=none", "layer1.*=svd *=none", "--scale", "learned"],
+            "study: expected values that differ in letters or digits, which directories are named by, found "
+            "layer1.?=svd *=none and layer1.*=svd *=none; give each",
+        ),
+        (["--latent", f"{'a*.' * 90}b=svd *=none"], "study: expected names of directories of at most 255"),
         (["--latent", "none", "--rank", "4"], "--rank: expected a row that it changes something for"),
         (["--latent", "none", "--vary", "rank", "4"], "--rank: expected a row that it changes something for"),
         (["--no-weights", "--weight-estimator", "rms"], "--weight-estimator: expected a row that it changes"),

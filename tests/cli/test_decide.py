@@ -151,6 +151,13 @@ def test_a_plan_that_has_changed_is_refused_but_not_for_its_comments(plan, tmp_p
     found = refused("decide", plan("points = 1.0", "points = 0.5"), "--out", out)
     assert "plan.toml: smallest_points: expected 1.0, as in" in found
     assert "found 0.5; restore it" in found
+    (out / "plan.json").write_text('{"plan": ')
+    assert "plan.json: expected the plan of this study, found Expecting value" in refused(
+        "decide", plan(), "--out", out
+    )
+    marked = plan()
+    marked.write_bytes(b"\xef\xbb\xbf" + marked.read_bytes().replace(b"\n", b"\r\n"))
+    assert main(["decide", str(marked), "--out", str(tmp_path / "marked")]) == 0
     other = tmp_path / "other"
     other.mkdir()
     (other / "notes").touch()

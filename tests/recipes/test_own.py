@@ -113,6 +113,12 @@ def test_summary_of_a_network_without_a_recipe(file, capsys):
     assert "found RuntimeError: Given groups=1" in capsys.readouterr().err
 
 
+def test_a_function_that_returns_no_recipe_is_named(monkeypatch):
+    monkeypatch.setitem(RECIPES, "mine", lambda: None)
+    with pytest.raises(InputError, match="recipe mine: expected a bitfactor.Recipe, found NoneType; let the"):
+        recipe_named("mine")
+
+
 def test_a_recipe_that_a_file_registers_is_on_the_command_line(file, capsys, monkeypatch):
     monkeypatch.setattr("bitfactor.recipes.RECIPES", dict(RECIPES))
     (file.parent / "more.py").write_text(

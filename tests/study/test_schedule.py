@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from bitfactor.study import Cell, CellDirectory, Job, run_jobs
-from bitfactor.study.jobs import Progress
+from bitfactor.study.jobs import Progress, shortened
 
 SUCCEEDS = "open('outcome.json', 'w')"
 FAILS = "print('what went wrong'); raise SystemExit(2)"
@@ -65,6 +65,41 @@ def test_epochs_of_so_many_steps_are_those_of_a_first_epoch(job):
     assert "2/3" in said
     assert "0 of 2 finished, 0:00:40 left" in said
     assert "0:00:10" in said
+
+
+def test_what_runs_and_what_has_failed_is_shown_where_not_all_fit(job):
+    jobs = [job(SUCCEEDS, f"job{i}") for i in range(40)]
+    states = {**dict.fromkeys(range(30), "finished"), 30: "failed", 31: "running"}
+    for i, state in states.items():
+        jobs[i].state = state
+    console = Console(file=io.StringIO(), width=80, height=10)
+    progress = Progress(jobs, "accuracy", 1, console)
+    console.print(progress._table())
+    said = console.file.getvalue()
+    assert all(name in said for name in ("job0", "job30", "job31", "30 of 40 finished"))
+    assert "job39" not in said
+    assert len(said.splitlines()) < 10
+    with progress:
+        pass
+    console.print(progress._table())
+    assert "job39" in console.file.getvalue()
+
+
+def test_a_name_is_cut_in_its_middle():
+    assert shortened("none-learned-seed10", 30) == "none-learned-seed10"
+    short = {shortened(f"{latent}-learned-seed{seed}", 12) for latent in ("none", "svd") for seed in range(12)}
+    assert len(short) == 24
+    assert {len(name) for name in short} == {12}
+
+
+def test_a_damaged_log_of_a_training_that_will_write_it_again_is_shown_as_none(job):
+    (one,) = (job(SUCCEEDS, "job"),)
+    one.state = "running"
+    one.directory.path.mkdir()
+    (one.directory.path / "log.jsonl").write_text('{"epoch": 1, "st')
+    console = Console(file=io.StringIO(), width=80)
+    console.print(Progress([one], "accuracy", 1, console)._table())
+    assert "0 of 1 finished" in console.file.getvalue()
 
 
 @pytest.mark.parametrize("stop", [None, KeyboardInterrupt])

@@ -6,7 +6,9 @@ import shutil
 import signal
 import sys
 import time
+import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -20,7 +22,16 @@ from bitfactor.common.errors import InputError
 from bitfactor.data import Digits
 from bitfactor.recipes import recipe_named
 from bitfactor.recipes.own import with_options
-from bitfactor.training import Run, Source, TerminatedError, dry_run, restore, train
+from bitfactor.training import (
+    Classification,
+    Run,
+    Source,
+    TerminatedError,
+    build,
+    dry_run,
+    restore,
+    train,
+)
 from bitfactor.training.processes import noting_signals
 from bitfactor.training.recipe import Limited, prepare
 from bitfactor.training.step import Stepper
@@ -265,6 +276,58 @@ def test_a_run_is_not_resumed_with_epochs_of_another_length(recipe_of_toy, toy, 
     with pytest.raises(InputError, match="expected 3 steps in an epoch, as it began with, found 2"):
         train(replace(recipe, data=lambda _: Longer()), tmp_path, QUIET, other_data=True)
     assert Run(tmp_path).history() == before
+
+
+@pytest.mark.parametrize("given", [2, 4])
+def test_an_epoch_of_another_number_of_batches_than_said_is_refused(recipe_of_toy, toy, tmp_path, given):
+    """`steps` says three."""
+
+    def batches(*arguments):
+        whole = [*toy.train_batches(*arguments)]
+        return iter((whole + whole)[:given])
+
+    data = SimpleNamespace(**{name: getattr(toy, name) for name in ("labels", "input_spec", "identity")})
+    data.steps, data.train_batches, data.test_batches = toy.steps, batches, toy.test_batches
+    with pytest.raises(InputError, match=f"data: expected 3 batches in this epoch, found {given}; let train"):
+        train(replace(recipe_of_toy(), data=lambda _: data), tmp_path / "run", QUIET)
+
+
+def test_what_a_training_keeps_may_change_where_it_is_resumed(recipe_of_toy, toy, tmp_path):
+    with pytest.raises(TerminatedError):
+        train(replace(recipe_of_toy(), data=lambda _: Stopping(toy, 2)), tmp_path, QUIET)
+    row = train(recipe_of_toy(keep_last=3, log_every=1, checkpoint_steps=2), tmp_path, QUIET)
+    assert row["step"] == 6
+    with pytest.raises(InputError, match="a run with learning_rate = 0.005 instead of 0.1; name the same, or"):
+        train(recipe_of_toy(learning_rate=0.1), tmp_path, QUIET)
+
+
+def test_a_teacher_that_has_changed_is_told(recipe_of_toy, toy, tmp_path):
+    recipe = recipe_of_toy(teacher="runs/float")
+    teachers = [build(recipe_of_toy(real=True, seed=seed)).eval() for seed in (3, 4)]
+    with pytest.raises(TerminatedError):
+        train(replace(recipe, data=lambda _: Stopping(toy, 2)), tmp_path / "a", QUIET, teacher=teachers[0])
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with pytest.warns(UserWarning, match="the teacher has other weights than when the run began"):
+        train(recipe, tmp_path / "a", QUIET, teacher=teachers[1])
+    moved = recipe_of_toy(teacher="../runs/float")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert train(moved, tmp_path / "b", QUIET, teacher=teachers[0])["step"] == 6
+
+
+def test_other_versions_are_told_where_a_run_is_resumed(recipe_of_toy, toy, tmp_path):
+    with pytest.raises(TerminatedError):
+        train(replace(recipe_of_toy(), data=lambda _: Stopping(toy, 2)), tmp_path, QUIET)
+    record = json.loads((tmp_path / "recipe.json").read_text())
+    record["versions"]["torch"] = "1.0"
+    (tmp_path / "recipe.json").write_text(json.dumps(record))
+    with pytest.warns(UserWarning, match="other versions than .*: torch 1.0 then, "):
+        train(recipe_of_toy(), tmp_path, QUIET)
+
+
+def test_a_headline_that_is_no_metric_is_refused(recipe_of_toy, tmp_path):
+    with pytest.raises(InputError, match="the task's headline: expected one of its metrics, .*found precision"):
+        train(replace(recipe_of_toy(), task=Classification(headline="precision")), tmp_path / "run", QUIET)
 
 
 def test_a_run_is_not_resumed_from_other_weights(recipe_of_toy, tmp_path):

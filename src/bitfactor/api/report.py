@@ -104,7 +104,10 @@ def with_speed(study: Study) -> Study:
         "runs": _RUNS,
         "cells": {name: _sizes(files[name], found) for name, found in measured.items()},
     }
-    StudyDirectory(study.path).write_speed(speed)
+    try:
+        StudyDirectory(study.path).write_speed(speed)
+    except InputError as error:  # the next report times them again
+        status.print(str(error))
     return replace(study, speed=speed)
 
 
@@ -191,7 +194,8 @@ def _study_of(run: Run, recipe: Recipe, layers: Mapping[str, LayerRecord]) -> St
     chosen, rows, headline = recipe.binarization, _finished(run), recipe.task.headline
     axes = {} if recipe.real else {name: chosen.words(name) for name in ("latent", "scale")}
     cell = Cell(axes, recipe.optimization.seed, recipe.real)
-    found = [row[headline] for row in rows if headline in row]
+    binary = [row for row in rows if row["epoch"] > recipe.first_stage]
+    found = [row[headline] for row in binary if headline in row]
     metrics = {headline: found[-1]} if found else {}
     outcome = Outcome(headline, metrics, seconds=sum(row["seconds"] for row in rows))
     values = {name: [axes[name]] if name in axes else [] for name in ("latent", "scale")}
@@ -224,18 +228,28 @@ def _with_images(run: Run, recipe: Recipe, data: Path | None) -> list[Chapter]:
 
 
 def _baselines(run: Run, recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Yield the runs in full precision beside this one, of its recipe and images, and how good they are."""
+    """Yield the runs in full precision beside this one, alike but for that, and how good they are."""
     own, headline = run.record().get("data_identity") or {}, recipe.task.headline
+    ours = _alike(run.settings())
     for file in sorted(run.path.resolve().parent.glob("*/recipe.json")):
         with suppress(OSError, ValueError, LookupError, InputError):  # a run that is damaged is none
             other = Run(file.parent)
             record = other.record()
             settings = record["settings"]
-            if recipe.real or not settings["real"] or settings["recipe"] != recipe.name:
+            if recipe.real or not settings["real"] or _alike(settings) != ours:
+                continue
+            if other.history()[-1]["epoch"] < settings["optimization"]["epochs"]:
                 continue
             if all(record["data_identity"][name] == own[name] for name in ("fingerprint", "evaluated")):
                 value = [row[headline] for row in other.history() if headline in row][-1]
                 yield f"full-precision baseline, {file.parent.name}", f"{value:.2%}"
+
+
+def _alike(settings: Mapping[str, Any]) -> list[Any]:
+    """Return what a binary network and its baseline have in common: network, images and length."""
+    plan = settings["optimization"]
+    lengths = [plan.get(name) for name in ("epochs", "steps", "batch_size", "limit")]
+    return [settings["recipe"], settings["model"], settings.get("data"), lengths]
 
 
 def _training(run: Run, recipe: Recipe) -> Chapter:

@@ -23,7 +23,7 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from bitfactor.cli import COMMANDS
-from bitfactor.common.checks import choices_in, described
+from bitfactor.common.checks import choices_in, described, expect_that
 from bitfactor.common.errors import InputError
 
 T = TypeVar("T")
@@ -355,6 +355,16 @@ def given(arguments: Sequence[str], flags: Sequence[Flag]) -> Mapping[str, list[
         else:
             words.append(argument)
     return found
+
+
+def expect_joined(arguments: Sequence[str], flags: Sequence[Flag]) -> None:
+    """Raise InputError where a flag of several values stands twice, as only the last one would hold."""
+    several = [flag for flag in flags if is_tuple(flag.annotation)]
+    once = {flag.name for flag in several if get_origin(get_args(flag.annotation)[0]) is not tuple}
+    names = [name for word in arguments if is_flag(word) for name in given([word], flags)]
+    for name in once:
+        found, fix = f"{names.count(name)} times", f"join the values: {name} A B"
+        expect_that(names.count(name) < 2, name, expected="each flag once", found=found, fix=fix)
 
 
 def is_flag(word: str) -> bool:

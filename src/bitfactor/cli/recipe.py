@@ -23,6 +23,7 @@ from bitfactor.cli import COMMANDS, TERMINATED
 from bitfactor.cli.flags import (
     Flag,
     chosen,
+    expect_joined,
     expect_known,
     flags_of,
     given,
@@ -32,6 +33,7 @@ from bitfactor.cli.flags import (
     print_result,
     run,
 )
+from bitfactor.common.checks import expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import files_run
 from bitfactor.nn.model import Example
@@ -137,6 +139,7 @@ def ablate(words: Sequence[str]) -> int:
     kind = _study_flags()
     options, others = parse_known(kind, command, rest)
     expect_known(command, rest, [*flags_of(kind), *flags_of(flags_for(recipe, train_api.train))])
+    expect_joined(rest, [*flags_of(kind)])
     if not any(word.partition("=")[0] == "--launcher" for word in words):
         _expect_no_job(options.launch)
     if options.dry_run and options.launch.launcher is not None:
@@ -173,6 +176,9 @@ def _planned(recipe: Recipe, command: str, options: Any, words: Sequence[str]) -
         if name in varied:
             found = f"{flag} twice"
             raise InputError("--vary", expected="each flag once", found=found, fix="join their values")
+        turned_off = name.startswith("no_") and {*values} <= {"on", "off"}
+        fix = f"--vary {flag.lstrip('-').removeprefix('no-')} on off"
+        expect_that(not turned_off, "--vary", expected="an option without no-", found=flag, fix=fix)
         varied[name] = values
     names = [name[2:].replace("-", "_") for name in given(words, list(flags_of(kind)))]
     study_api.expect_apart(names, [*varied, *(["learning_rate"] if options.learning_rate else [])])

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.common.files import run_again
 from bitfactor.format import ModelFile
@@ -66,7 +66,11 @@ def recipe_named(name: str) -> Recipe:
         raise InputError(
             "recipe", expected="the name of a recipe", found=repr(name), fix=near_matches(name, RECIPES)
         )
-    return replace(RECIPES[name](), name=name)
+    found: Any = RECIPES[name]()
+    expected, fix = "a bitfactor.Recipe", "let the function that is registered return one"
+    made = isinstance(found, Recipe)
+    expect_that(made, f"recipe {name}", expected=expected, found=type(found).__name__, fix=fix)
+    return replace(found, name=name)
 
 
 @checked

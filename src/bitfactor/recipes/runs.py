@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass, replace
 from itertools import islice
@@ -44,6 +45,9 @@ def as_function(
     run, target = Run(path), _device(device)
     recipe = recipe_of(run)
     model = restore(recipe, run, best=best).to(target)
+    if not best and 0 < (done := len(run.history())) <= recipe.first_stage:
+        half = f"{done} of the {recipe.first_stage} epochs of real weights are trained"
+        warnings.warn(f"{path}: {half}; their signs are taken, which come after them", stacklevel=2)
 
     @torch.inference_mode()
     def outputs(inputs: NDArray[np.float32]) -> Any:
@@ -109,6 +113,7 @@ def source_of(place: _Path) -> Source:
     """
     file, called = _file_or_run(place), called_source(place)
     if not file.is_file():
+        _warn_unfinished("--from", Run(file))
         return Source(load(place), Run(file).interface().labels, called)
     stored = load_file(file)
     with torch.random.fork_rng(devices=[]):
@@ -123,6 +128,12 @@ def source_of(place: _Path) -> Source:
             scale = held.get((layer, "step"), held.get((f"{layer}.alpha", "alpha"), drawn))
             value.copy_(torch.from_numpy(_as_in_torch(found, scale, value.shape)))
     return Source(network, tuple(stored.labels), called)
+
+
+def _warn_unfinished(flag: str, run: Run) -> None:
+    done, epochs = len(run.history()), recipe_of(run).optimization.epochs
+    if done < epochs:
+        warnings.warn(f"{flag} {run.path}: {done} of its {epochs} epochs are trained", stacklevel=3)
 
 
 def _as_in_torch(stored: NDArray[Any], scale: NDArray[Any], shape: Sequence[int]) -> NDArray[np.float32]:
@@ -158,6 +169,7 @@ def teacher_of(recipe: Recipe) -> Teacher | None:
     is_run, where = run.recipe.is_file(), f"--teacher {name}"
     expect_that(is_run, where, expected=expected, found="none of them", fix="give one")
     own, interface = recipe_of(run), run.interface()
+    _warn_unfinished("--teacher", run)
     _expect_size(name, own.input_shape, recipe.input_shape)
     spec = interface.input_spec
     return Teacher(restore(own, run), interface.labels, spec.mean, spec.std)

@@ -230,7 +230,7 @@ class StudyDirectory:
             self.path,
             expected="a new directory, or one with a study of the same settings",
             found=found,
-            fix="choose another --out, or delete the directory",
+            fix="name the same, or choose another --out",
         )
 
     def read(self) -> Study:

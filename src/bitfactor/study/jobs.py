@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -208,6 +209,7 @@ class Progress:
 
     def __init__(self, jobs: Sequence[Job], headline: str, at_once: int, console: Console) -> None:
         self._jobs, self._headline, self._at_once, self._console = jobs, headline, at_once, console
+        self._ended = False
         self._live = Live(console=console, auto_refresh=False, get_renderable=self._table)
 
     def __enter__(self) -> Self:
@@ -218,6 +220,7 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended = True
         if self._live.is_started:
             self._live.refresh()
             self._live.stop()
@@ -245,12 +248,20 @@ class Progress:
         table = Table(box=None, pad_edge=False, caption=self._caption(), caption_justify="left")
         for name in ("training", "state", "epoch", self._headline, "time left"):
             table.add_column(name, justify="left" if name in ("training", "state") else "right")
-        for job in self._jobs:
-            table.add_row(job.cell.name, *_cells(job, self._headline), style=_COLOURS[job.state])
+        most = max(_LEAST_NAME, self._console.width - _OTHER_COLUMNS)
+        for job in self._shown():
+            name = shortened(job.cell.name, most)
+            table.add_row(name, *_cells(job, self._headline), style=_COLOURS[job.state])
         return table
 
+    def _shown(self) -> list[Job]:
+        """Return the jobs that fit on the screen, those that run or have failed first; all at the end."""
+        most = len(self._jobs) if self._ended else max(1, self._console.height - _OTHER_LINES)
+        first = sorted(self._jobs, key=lambda job: _URGENCY.index(job.state))[:most]
+        return [job for job in self._jobs if any(job is one for one in first)]
+
     def _caption(self) -> str:
-        rows = {job.directory.path: job.directory.history() for job in self._jobs}
+        rows = {job.directory.path: _rows(job) for job in self._jobs}
         seconds = [row["seconds"] for history in rows.values() for row in history]
         first = next(filter(None, rows.values()), [])
         left = sum(
@@ -263,9 +274,24 @@ class Progress:
         return f"{done} of {len(self._jobs)} finished{estimate}"
 
 
+_URGENCY = ("running", "failed", "elsewhere", "finished", "given up", "waiting")
+_OTHER_LINES = 4  # the heading, two lines of the caption, and the cursor's
+_OTHER_COLUMNS, _LEAST_NAME = 40, 12
+
+
+def shortened(name: str, most: int) -> str:
+    """Return a name of at most so many characters, without its middle: names differ at their ends.
+
+    >>> shortened("holistic-learned-seed10-lr0.004", 16)
+    'holisti…-lr0.004'
+    """
+    half = most // 2
+    return name if len(name) <= most else f"{name[: half - 1]}…{name[half - most :]}"
+
+
 def _cells(job: Job, headline: str) -> tuple[str, str, str, str]:
     """Return state, epoch, last measurement and time left."""
-    rows = [] if job.state in ("waiting", "elsewhere") else job.directory.history()
+    rows = [] if job.state in ("waiting", "elsewhere") else _rows(job)
     measured = [row[headline] for row in rows if headline in row]
     epochs = job.epochs_by(rows)
     left = (epochs - len(rows)) * mean(row["seconds"] for row in rows) if rows else 0.0
@@ -275,6 +301,13 @@ def _cells(job: Job, headline: str) -> tuple[str, str, str, str]:
         f"{measured[-1]:.2%}" if measured else "",
         _duration(left) if left and job.state == "running" else "",
     )
+
+
+def _rows(job: Job) -> list[dict[str, Any]]:
+    """Return the rows of its log; none of a damaged one, which the training writes again."""
+    with suppress(InputError):
+        return job.directory.history()
+    return []
 
 
 def _duration(seconds: float) -> str:
@@ -304,7 +337,7 @@ class Halving:
         """Take note of what a training has measured since the last call; return whether it should end."""
         name = job.cell.name
         hopeless = False
-        for line in job.directory.history():
+        for line in _rows(job):
             epoch = line["epoch"]
             if self._headline in line and self._told.get(name, 0) < epoch < job.epochs:
                 self._told[name] = epoch

@@ -67,7 +67,7 @@ class Plan:
     def read(cls, path: Path) -> "Plan":
         """Read a plan; what it cannot mean is an InputError that names the file and the key."""
         try:
-            stored = _tuples(tomllib.loads(path.read_text()))
+            stored = _tuples(tomllib.loads(path.read_text("utf-8-sig")))
         except OSError as error:
             found = error.strerror or str(error)
             raise InputError(path, expected="a plan in TOML", found=found, fix="name another file") from error
@@ -115,7 +115,11 @@ class Plan:
                 raise InputError(out, expected="a new directory, or one of a plan", found=found, fix=fix)
             write_json(made_directory(out) / file.name, {"sha256": self.sha256, "plan": now})
             return
-        before = json.loads(file.read_text())["plan"]
+        try:
+            before = json.loads(file.read_text())["plan"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            fix = "restore it, or choose another --out"
+            raise InputError(file, expected="the plan of this study", found=str(error), fix=fix) from error
         for name, value in now.items():
             old, new = (json.dumps(one) for one in (before.get(name), value))
             if old != new:

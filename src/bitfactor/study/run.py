@@ -334,6 +334,7 @@ def _planned(study: StudyPlan, out: Path) -> tuple[list[Job], Sequence[str], int
             )
     if study.recipe.real:
         _expect_one_each(study.recipe.name, cells)
+    _expect_own_directories(cells)
     for cell in cells if study.halving else ():
         _expect_search(study.recipe_of(cell), choices)
     directory.design(study.recipe.name, study.arguments, study.grid, choices)
@@ -359,6 +360,23 @@ def _expect_one_each(recipe: str, cells: Sequence[Cell]) -> None:
                 found="real=True",
                 fix="leave real out of the recipe; the study's own real adds the baseline",
             )
+
+
+def _expect_own_directories(cells: Sequence[Cell]) -> None:
+    """Raise InputError where two trainings would be in one directory, or the name of one is too long."""
+    named: dict[str, Cell] = {}
+    for cell in cells:
+        other, fix = named.setdefault(cell.name, cell), "give each of these values a study of its own"
+        names = [name for name in cell.axes if cell.axes[name] != other.axes.get(name)]
+        apart = [text_of(one.axes.get(name, "")) for name in names for one in (other, cell)]
+        expected = "values that differ in letters or digits, which directories are named by"
+        expect_that(not apart, "study", expected=expected, found=" and ".join(dict.fromkeys(apart)), fix=fix)
+        expected = f"names of directories of at most {_LONGEST} characters"
+        found, fits = f"{cell.name[:60]}..., {len(cell.name)}", len(cell.name) <= _LONGEST
+        expect_that(fits, "study", expected=expected, found=found, fix="vary fewer options, or shorter values")
+
+
+_LONGEST = 255
 
 
 def _expect_search(recipe: Recipe, choices: Choices | None) -> None:

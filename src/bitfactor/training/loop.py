@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from bitfactor.common.checks import checked
+from bitfactor.common.checks import checked, expect_that
 from bitfactor.common.errors import InputError
 from bitfactor.common.files import not_writable
 from bitfactor.data import Target
@@ -29,7 +29,7 @@ from bitfactor.training.metrics import FlipRatio, Movement
 from bitfactor.training.metrics.latents import troubles
 from bitfactor.training.processes import Request, TerminatedError, naming_the_lost, noting_signals
 from bitfactor.training.recipe import Experiment, Recipe, bad_parameter, origin, prepare
-from bitfactor.training.run import Run, versions
+from bitfactor.training.run import Run, digest_of, versions
 from bitfactor.training.step import Source, Stepper
 from bitfactor.training.tasks import EVALUATION_BATCH, evaluate
 from bitfactor.training.trackers import TRACKERS, Tracker
@@ -130,6 +130,7 @@ def train(
                 beside=beside,
                 other_data=other_data,
                 newer=experiment.recipe.defaults(),
+                teacher="" if teacher is None else digest_of(teacher),
             )
         fabric.barrier()
         if note := getattr(experiment.data, "note", ""):
@@ -244,6 +245,7 @@ class _Loop:
             self.fabric.global_rank,
             self.fabric.world_size,
         )
+        began, due = self.step, min(self.steps - self.step % self.steps, self.total - self.step)
         for batch in islice(batches, self.total - self.step):
             self._train_step(*self.fabric.to_device(batch))
             inside = not self._between_epochs
@@ -253,6 +255,9 @@ class _Loop:
                 break
             yield self.step
         else:
+            found = self.step - began
+            fix = "let train_batches give as many as `steps` says, less those before `start`"
+            expect_that(found == due, "data", expected=f"{due} batches in this epoch", found=found, fix=fix)
             self._end_epoch(number + 1)
         if self.stop and self.step < self.total:
             raise TerminatedError(f"{self.run.path}: stopped after step {self.step}, which is saved")
@@ -344,7 +349,11 @@ class _Loop:
         self.stepper.share_statistics()
         rank, world = self.fabric.global_rank, self.fabric.world_size
         batches = self.data.test_batches(EVALUATION_BATCH, rank, world)
-        return evaluate(self.fabric, self.stepper.evaluated, self.recipe.task, batches)
+        found = evaluate(self.fabric, self.stepper.evaluated, self.recipe.task, batches)
+        headline, expected = self.recipe.task.headline, f"one of its metrics, {', '.join(found)}"
+        known = headline in found
+        expect_that(known, "the task's headline", expected=expected, found=headline, fix="name one of them")
+        return found
 
     def _save(self) -> None:
         self.stepper.share_statistics()

@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -139,17 +139,21 @@ class Run:
         beside: "Sequence[Run]" = (),
         other_data: bool = False,
         newer: dict[str, Any] | None = None,
+        teacher: str = "",
     ) -> None:
         """Record the settings and the data, or check that a run begun before has the same.
 
         What a run of an earlier version did not record was as `newer` says, see `Recipe.defaults`.
-        `source` is the run whose weights it starts from, `beside` are those that it will be compared with. A
-        directory without a checkpoint holds no run yet: what a refused command left is replaced.
+        `source` is the run whose weights it starts from, `beside` are those that it will be compared with,
+        `teacher` is the digest of its teacher's weights. A directory without a checkpoint holds no run yet:
+        what a refused command left is replaced.
         """
         fix, is_study = "choose another --out", (self.path / "study.json").exists()
         expect_that(not self.path.is_file(), self.path, expected="a directory", found="a file", fix=fix)
         expected = "the directory of a run, or a new one"
         expect_that(not is_study, self.path, expected=expected, found="that of a study", fix=fix)
+        ended, found = (self.path / "outcome.json").exists(), "a finished training of a study"
+        expect_that(not ended, self.path, expected=expected, found=found, fix=fix)
         others = "" if self._is_ours() else ", ".join(file.name for file in self._files() if file.exists())
         expect_that(not others, self.path, expected=expected, found=f"one with another's {others}", fix=fix)
         for run in beside:
@@ -168,11 +172,16 @@ class Run:
             begun: dict[str, Any] = {name: self._recorded(name) for name in ("settings", "interface")}
             begun["from"] = self.record().get("from", source)
             document["from"] = begun["from"] if source is None else source
-            difference = _first_difference(begun, document, newer or {})
+            taught = self.record().get("teacher") or teacher
+            same = {"settings.optimization.teacher"} if teacher and taught == teacher else set()
+            difference = _first_difference(begun, document, newer or {}, same)
             expected = "a new directory, or one with a run of the same settings"
-            found, fix = f"a run with {difference}", "choose another --out, or delete the directory"
+            found, fix = f"a run with {difference}", "name the same, or choose another --out"
             expect_that(not difference, self.path, expected=expected, found=found, fix=fix)
             self._note_changed_imports()
+            if taught != teacher:
+                warnings.warn("the teacher has other weights than when the run began", stacklevel=2)
+            self._note_other_versions(versions)
             before = remembered(self.path)
             if before and data and before["fingerprint"] != data["fingerprint"] and not other_data:
                 raise InputError(
@@ -184,7 +193,8 @@ class Run:
             if before == data or not other_data:
                 return
         made_by = {"versions": versions, "revision": revision(), "machine": machine()}
-        write_json(self.recipe, {**document, "imports": files_run(), KEY: data, **made_by})
+        about = {"teacher": teacher, "imports": files_run(), KEY: data}
+        write_json(self.recipe, {**document, **about, **made_by})
 
     def _files(self) -> tuple[Path, ...]:
         return self.best, self.log, self.steps, self.diagnosis, self.layers, self.checkpoint, self.recipe
@@ -219,6 +229,13 @@ class Run:
         for file, content in self.imports().items():
             if content and now.get(file, content) != content:
                 warnings.warn(f"{file} has changed since the run began", stacklevel=2)
+
+    def _note_other_versions(self, now: dict[str, str]) -> None:
+        before = self.record().get("versions") or {}
+        apart = [name for name in now if before.get(name, now[name]) != now[name]]
+        others = [f"{name} {before[name]} then, {now[name]} now" for name in apart]
+        if others:
+            warnings.warn(f"other versions than when the run began: {', '.join(others)}", stacklevel=2)
 
     def record(self) -> dict[str, Any]:
         """Return all that was recorded when it began; nothing of a directory that is no run yet."""
@@ -321,6 +338,8 @@ class Run:
         """Return what to say of a checkpoint that cannot be read: what stands there in its place."""
         missing = not path.exists()
         fix = "start the training first" if missing else "delete it to train from the start"
+        if missing and (self.path / "outcome.json").exists():
+            fix = "take net.safetensors, which a study keeps, or train it with --keep-checkpoints"
         others = {"--best": self.best, "the last one, without --best,": self.checkpoint}
         for name, other in others.items():
             if other != path and other.exists():
@@ -447,13 +466,37 @@ def _described(data: Identity) -> str:
     return f"{data['train']} to train on and {data['test']} to evaluate on{place}"
 
 
-def _first_difference(old: dict[str, Any], new: dict[str, Any], newer: dict[str, Any]) -> str:
+def digest_of(network: nn.Module) -> str:
+    """Return the SHA-256 of a network's parameters and buffers; empty if it has none."""
+    values, found = network.state_dict(), sha256()
+    for name, value in values.items():
+        found.update(name.encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest() if values else ""
+
+
+def _first_difference(
+    old: dict[str, Any], new: dict[str, Any], newer: dict[str, Any], same: Collection[str] = ()
+) -> str:
     old, new = flat(newer, "settings.") | flat(old), flat(new)
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    apart = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    free = {*same, *_OF_RECORDS}
+    names = [name for name in apart if name not in free and not _is_moved(name, old, new)]
     if not names:
         return ""
     short = names[0].rpartition(".")[2]
     return f"{short} = {old.get(names[0])!r} instead of {new.get(names[0])!r}"
+
+
+_OF_RECORDS = {f"settings.optimization.{name}" for name in ("keep_last", "checkpoint_steps", "log_every")}
+"""What is kept of a training, and changes nothing in it."""
+
+
+def _is_moved(name: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Return whether `name` is the place of the same file of a network of one's own, which has moved."""
+    files = [settings.get("settings.model.sha256") for settings in (old, new)]
+    names = [str(settings.get(name)).rpartition("/")[2] for settings in (old, new)]
+    return name == "settings.model.spec" and bool(files[0]) and files[0] == files[1] and names[0] == names[1]
 
 
 def flat(settings: dict[str, Any], above: str = "") -> dict[str, Any]:
