@@ -106,7 +106,7 @@ inline float sum_of_lanes(Simd::Float x) {
 
 // The softmax over the channels of P pixels; sums are in the order of the channels, those of the pixels side
 // by side, since each waits for the one before. They begin at 0, and at NaN where an input less the largest
-// is that, which the exponential would hide.
+// is that, which the exponential would hide. What is 87 or more below the largest, as a masked place is, has 0.
 template <int P>
 void softmax_pixels(const float* map, int channels, float* rows) {
     float sums[P] = {};
@@ -117,7 +117,9 @@ void softmax_pixels(const float* map, int channels, float* rows) {
         Simd::Float below = Simd::broadcast(0.0f);
         for (int c = 0; c < channels; c += Simd::lanes) {
             const Simd::Float apart = Simd::add(Simd::load_first(x + c, channels - c), less);
-            Simd::store_first(row + c, exponential(apart), channels - c);
+            const Simd::Float counted = Simd::add(apart, Simd::broadcast(87.0f));
+            const Simd::Float part = Simd::if_positive(counted, exponential(apart), Simd::broadcast(0.0f));
+            Simd::store_first(row + c, part, channels - c);
             below = Simd::add(below, apart);
         }
         const float all = sum_of_lanes(below);

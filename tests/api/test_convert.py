@@ -372,6 +372,22 @@ def test_what_cannot_be_read_is_one_error_that_names_the_place(write, message, t
     assert not (tmp_path / "net.safetensors").exists()
 
 
+def test_a_filter_of_three_values_that_is_a_blur_is_real(tmp_path):
+    """Ternary weights have a negative for each value; what averages or resizes has none."""
+    blur = np.zeros((4, 4, 3, 3), np.float32)
+    blur[range(4), range(4)] = np.array([[1, 2, 1], [2, 2, 2], [1, 2, 1]], np.float32) / 14
+    extra = [("Conv", ["c", "blur"], "b", {"pads": [1] * 4})]
+    weight = np.where(RNG.random((4, 6, 3, 3)) > 0.5, 1, -1).astype(np.float32)
+    nodes = [("Greater", ["x", "zero"], "g"), ("Where", ["g", "one", "minus"], "s")]
+    nodes += [("Conv", ["s", "w"], "c", {"pads": [1] * 4}), *extra]
+    nodes += [("ReduceMean", ["b"], "y", {"axes": [2, 3], "keepdims": 0})]
+    constants = {"w": weight, "blur": blur, "zero": np.float32(0), "one": np.float32(1)}
+    constants["minus"] = np.float32(-1)
+    written(tmp_path / "net.onnx", nodes, constants, shape=("N", 6, 6, 6), opset=13)
+    report = convert(tmp_path / "net.onnx", tmp_path / "net.safetensors")
+    assert report.max_difference < 1e-4
+
+
 def _of_opset(path, version):
     written(path / "net.onnx", [("Relu", ["x"], "y")], {})
     model = onnx.load(path / "net.onnx")

@@ -34,6 +34,17 @@ class UNet(nn.Module):
         return self.last(torch.cat([y, a], 1))
 
 
+def test_a_session_keeps_the_last_sizes_alone(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(bitfactor.nn.BinaryConv1d(8, 16, 3), nn.AdaptiveAvgPool1d(1), nn.Flatten()).eval()
+    export(model, tmp_path / "net.safetensors", torch.randn(2, 8, 20), dynamic_size=True)
+    session = Session(tmp_path / "net.safetensors")
+    for length in [*range(20, 60), 20]:
+        x = torch.randn(1, 8, length)
+        np.testing.assert_allclose(session(x.numpy()), model(x).detach().numpy(), atol=1e-4)
+    assert len(session._plans) == 8
+
+
 class Sequence(nn.Module):
     """Reshapes and slices whose numbers follow from the length, positions, and a mask as long."""
 

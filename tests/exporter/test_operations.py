@@ -219,6 +219,8 @@ OPERATIONS = {
     "distances": lambda x: (
         F.cosine_similarity(x, x.flip(1)) + F.pairwise_distance(x, x.roll(1, 3)).mean((1, 2))[:, None, None]
     ),
+    "einsum of capitals": lambda x: torch.einsum("n...H,HK->n...K", x.transpose(1, 3), MATRIX),
+    "einsum without a result": lambda x: torch.einsum("n...H,HA", x.transpose(1, 3), MATRIX),
     "einsum of three": lambda x: torch.einsum("n...i, n...j, ik -> n...k", sequence(x), sequence(x), MATRIX),
     "bilinear layer": lambda x: F.bilinear(sequence(x), sequence(x), drawn(3, CHANNELS, CHANNELS), drawn(3)),
     "local response": lambda x: F.local_response_norm(x, 3),
@@ -353,6 +355,67 @@ def test_an_embedding_refuses_what_it_has_no_row_for(tmp_path):
         for wrong in (20, -1):
             with pytest.raises(InputError, match=rf"expected indices of 0 to 19, found {wrong} at \[1, 2\]"):
                 session(np.where(indices.numpy() == 9, wrong, indices.numpy()))
+
+
+class Columns(nn.Module):
+    """Each column of indices has a table of its own length."""
+
+    def __init__(self):
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(rows, 16) for rows in (3, 1000, 50))
+        self.layer = bitfactor.nn.BinaryLinear(48, 6)
+
+    def forward(self, indices):
+        return self.layer(torch.cat([table(indices[:, i]) for i, table in enumerate(self.tables)], 1))
+
+
+@pytest.mark.parametrize("most", [(3, 1000, 50), (3, 3, 3)])
+def test_indices_of_several_tables_may_be_in_one_input(most, tmp_path):
+    torch.manual_seed(0)
+    model, indices = Columns().eval(), torch.stack([torch.randint(0, n, (8,)) for n in most], 1)
+    export(model, tmp_path / "net.safetensors", (indices,))
+    largest = torch.tensor([[2, 999, 49]])
+    for isa in (*instruction_sets(), "reference"):
+        session = Session(tmp_path / "net.safetensors", isa=isa)
+        np.testing.assert_allclose(session(largest.numpy()), model(largest).detach().numpy(), atol=1e-5)
+        for wrong, rows, column in (([[3, 0, 0]], 3, 0), ([[0, 0, 50]], 50, 2), ([[0, -1, 0]], 1000, 1)):
+            found = f"indices of 0 to {rows - 1}, found {wrong[0][column]} at"
+            with pytest.raises(InputError, match=rf"{found} \[0, {column}\]"):
+                session(np.array(wrong))
+
+
+class Causal(nn.Module):
+    """Attention whose values are sums of signs: many are 0, and their weights next to a masked place are."""
+
+    def __init__(self):
+        super().__init__()
+        self.all, self.out = (bitfactor.nn.BinaryLinear(32, n, bias=False) for n in (96, 32))
+
+    def forward(self, x):
+        n, length, _ = x.shape
+        q, k, v = self.all(x).reshape(n, length, 3, 2, 16).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(n, length, 32))
+
+
+def test_the_sign_of_what_a_mask_leaves_out_is_that_of_torch(tmp_path):
+    torch.manual_seed(0)
+    model, x = Causal().eval(), torch.randn(4, 6, 32)
+    assert (model.all(x)[:, 0] == 0).any(), "the sign of 0 is what this is about"
+    report = export(model, tmp_path / "net.safetensors", x)
+    assert report.max_difference < 1e-3
+    for isa in (*instruction_sets(), "reference"):
+        found = Session(tmp_path / "net.safetensors", isa=isa)(x.numpy())
+        np.testing.assert_allclose(found, model(x).detach().numpy(), atol=1e-4)
+
+
+def test_no_cause_is_named_where_torch_itself_has_no_number_for_zeros(tmp_path):
+    class Inverse(nn.Module):
+        def forward(self, x):
+            return torch.where(x > 0, 1.0, -1.0) / x
+
+    report = export(Inverse().eval(), tmp_path / "net.safetensors", torch.randn(4, 8), binary=False)
+    assert not any("zeros" in line for line in report.warnings)
 
 
 class Beside(nn.Module):

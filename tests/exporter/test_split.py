@@ -42,6 +42,17 @@ def net() -> tuple[Net, tuple[Tensor, ...]]:
     return model.eval(), example
 
 
+def test_inputs_of_another_shape_are_one_error(tmp_path) -> None:
+    model, example = net()
+    export(model, tmp_path / "net.safetensors", example, on_unsupported="split")
+    whole, arrays = Split(tmp_path / "net.zip"), [x.numpy() for x in example]
+    with pytest.raises(InputError, match=r"expected (inputs as the part takes them|shape .*), .*resize"):
+        whole(arrays[0], arrays[1][:, :, :5])
+    for wrong in (arrays[0][0], arrays[0][:, :, ::2]):
+        with pytest.raises(InputError):
+            whole(wrong, arrays[1])
+
+
 def test_the_parts_together_do_what_the_model_does(tmp_path) -> None:
     model, example = net()
     report = export(model, tmp_path / "net.safetensors", example, on_unsupported="split")

@@ -48,6 +48,23 @@ def test_a_file_its_bytes_and_an_image_of_pillow(session, pixels, mode, tmp_path
         assert all(values[0][name] == pytest.approx(values[1][name], abs=0.02) for name in values[1])
 
 
+def test_16_bits_that_pillow_opens_as_32(session, pixels, tmp_path):
+    grey = pixels.mean(2).astype(np.uint16) * 257
+    header = b"P5 %d %d 65535\n" % grey.shape[::-1]
+    (tmp_path / "a.pgm").write_bytes(header + grey.astype(">u2").tobytes())
+    with Image.open(tmp_path / "a.pgm") as opened:
+        assert opened.mode == "I"
+        found = answer(session.predict(opened))
+    for one, other in zip(found, answer(session.predict(tmp_path / "a.pgm")), strict=True):
+        assert vars(one) == pytest.approx(vars(other), abs=0.02)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_pillows_32_bits_have_no_scale(session, pixels, kind):
+    with pytest.raises(InputError, match=r"expected an image of 8 or 16 bits, found one of mode [IF], of"):
+        session.predict(Image.fromarray(pixels[..., 0].astype(kind)))
+
+
 def test_a_photo_that_says_it_is_turned(session, pixels, tmp_path):
     exif = Image.Exif()
     exif[0x112] = 6

@@ -267,6 +267,27 @@ def test_a_network_that_ends_in_softmax_is_not_given_another(tmp_path, image):
     assert found == pytest.approx(dict(enumerate(session(x)[0].tolist())))
 
 
+class Mean(nn.Module):
+    """The mean of two distributions, which no operation at the end tells."""
+
+    def forward(self, x):
+        return (x.softmax(1) + (2 * x).softmax(1)) / 2
+
+
+class Turned(nn.Module):
+    def forward(self, x):
+        return x.sigmoid()[:, [2, 0, 3, 1]]
+
+
+@pytest.mark.parametrize("end", [Mean, Turned])
+def test_probabilities_in_another_way_are_not_given_a_softmax(tmp_path, image, end):
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), end())
+    session = three_layers(tmp_path / "net.safetensors", head, (20, 30))
+    x = prepare(image, session.model.input_spec)[None]
+    found = {one.index: one.probability for one in session.predict(image).classes}
+    assert found == pytest.approx(dict(enumerate(session(x)[0].tolist())))
+
+
 def test_one_score_is_no_class(tmp_path, image):
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1))
     session = three_layers(tmp_path / "net.safetensors", head, (20, 30))

@@ -87,7 +87,8 @@ def test_what_runs_and_what_has_failed_is_shown_where_not_all_fit(job):
 
 def test_a_name_is_cut_in_its_middle():
     assert shortened("none-learned-seed10", 30) == "none-learned-seed10"
-    short = {shortened(f"{latent}-learned-seed{seed}", 12) for latent in ("none", "svd") for seed in range(12)}
+    long = [f"{latent}-learned-seed{seed}" for latent in ("none", "svd") for seed in range(12)]
+    short = {shortened(name, 12) for name in long}
     assert len(short) == 24
     assert {len(name) for name in short} == {12}
 

@@ -406,7 +406,8 @@ def _checked_graph(model: nn.Module, example: Call, real: Real) -> _Checked:
     expect_any_batch(model, example, lowered)
     graph, stands_for = fold(lowered.graph)
     graph = quantise(graph, real)
-    inputs = (example, example.mapped(noise_like))
+    noise = example.mapped(noise_like)
+    inputs = (example, noise) if _runs(model, noise) else (example,)
     error = 0.0
     for call in inputs:
         check_trace(model, lowered, call)
@@ -454,6 +455,9 @@ def _zeros_apart(model: nn.Module, checked: _Checked) -> list[str]:
     if checked.lowered.adoption is None:
         return []
     call = checked.inputs[0].mapped(lambda x: torch.zeros_like(x) if x.is_floating_point() else x)
+    with torch.inference_mode():
+        if not all(bool(y.isfinite().all()) for y in tensors_of(call(model))):
+            return []
     difference, _ = _end_to_end(model, checked.graph, call)
     return [_ZEROS.format(difference)] if difference > _FAR else []
 

@@ -143,10 +143,16 @@ def _runner(file: Path, part: Part, threads: int | None) -> Any:
     def by_sample(xs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         count = len(xs[0])
         given = xs if count else [np.zeros((1, *x.shape[1:]), x.dtype) for x in xs]  # for the shapes alone
-        samples = [
-            [y.numpy() for y in tensors_of(module(*(torch.tensor(x[i : i + 1]) for x in given)))]
-            for i in range(max(count, 1))
-        ]
+        try:
+            samples = [
+                [y.numpy() for y in tensors_of(module(*(torch.tensor(x[i : i + 1]) for x in given)))]
+                for i in range(max(count, 1))
+            ]
+        except (AssertionError, IndexError, RuntimeError) as error:
+            found = f"{', '.join(str(x.shape) for x in xs)} ({' '.join(str(error).split())[:120]})"
+            fix = "resize, or pad, to the shape of the example"
+            expected = "inputs as the part takes them"
+            raise InputError(file.name, expected=expected, found=found, fix=fix) from error
         return [np.concatenate(parts)[:count] for parts in zip(*samples, strict=True)]
 
     return by_sample

@@ -173,10 +173,15 @@ _OTHERS = (Path(torch.__file__).parent, *(_ROOMS / name for name in ("binarizati
 
 
 def noise_like(x: Tensor) -> Tensor:
-    """Return other values for an input: normal noise, or of integers and bool the same ones shuffled."""
+    """Return other values for an input: normal noise, or of integers and bool the same ones shuffled.
+
+    They are shuffled among samples, so that each place has values of its own; of one sample among places.
+    """
     generator = torch.Generator().manual_seed(0)
     if x.is_floating_point():
         return torch.randn(x.shape, generator=generator)
+    if len(x) > 1:
+        return x.gather(0, torch.rand(x.shape, generator=generator).argsort(0))
     return x.flatten()[torch.randperm(x.numel(), generator=generator)].reshape(x.shape)
 
 

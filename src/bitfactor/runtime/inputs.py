@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bitfactor.common.checks import shown
 from bitfactor.common.errors import InputError, near_matches
 from bitfactor.format.graph import Graph, Value
-from bitfactor.format.operations import Node
+from bitfactor.format.operations import OPERATIONS, Node
 from bitfactor.format.signature import as_float
 
 Float = NDArray[np.float32]
@@ -77,33 +77,47 @@ def _fix_of_shape(found: tuple[int, ...], shapes: Sequence[tuple[int, ...]]) -> 
     channels = {shape[0] for shape in shapes if shape}
     if len(found) > 2 and found[-1] in channels and found[-3] not in channels:
         return "put the channels first, as in x.transpose(0, 3, 1, 2); session.predict(image) takes them last"
-    return "add the batch dimension, x[None]" if found in shapes else "resize, and add the batch dimension"
+    if found in shapes:
+        return "add the batch dimension, x[None]"
+    short = any(len(found) == len(shape) for shape in shapes)
+    return "resize, and add the batch dimension" if short else "resize"
 
 
 _MOVES = ("flatten", "reshape", "permute", "rearrange", "slice", "take")
+_ANY = np.iinfo(np.int64).max  # rows: no embedding takes it
+
+Rows = Mapping[str, NDArray[np.int64]]
 
 
-def rows_of(graph: Graph) -> dict[str, int]:
-    """Return input -> how many rows an embedding has that takes them from it; the fewest."""
-    nodes = {node.name: node for node in graph.nodes}
-    rows: dict[str, int] = {}
+def rows_of(graph: Graph) -> Rows:
+    """Return input -> of each of its numbers, how many rows the embeddings have that take it; the fewest."""
+    nodes, shapes = ({one.name: one for one in some} for some in (graph.nodes, graph.inputs))
+    rows: dict[str, NDArray[np.int64]] = {}
     for node in graph.nodes:
-        if node.op == "embedding":
-            name = node.inputs[0]
-            while name in nodes and nodes[name].op in _MOVES:
-                name = nodes[name].inputs[0]
-            rows[name] = min(rows.get(name, len(node.tensors["table"])), len(node.tensors["table"]))
-    return {value.name: rows[value.name] for value in graph.inputs if value.name in rows}
+        if node.op != "embedding":
+            continue
+        moves, name = list[Node](), node.inputs[0]
+        while name in nodes and nodes[name].op in _MOVES:
+            moves.append(nodes[name])
+            name = nodes[name].inputs[0]
+        if name in shapes:
+            shape = shapes[name].shape
+            places: NDArray[Any] = np.arange(math.prod(shape)).reshape(1, *shape)
+            for move in reversed(moves):
+                places = OPERATIONS[move.op].reference(move, places)
+            own, taken = rows.setdefault(name, np.full(shape, _ANY)).reshape(-1), places.reshape(-1)
+            own[taken] = np.minimum(own[taken], len(node.tensors["table"]))
+    return rows
 
 
-def expect_rows(xs: Sequence[Float], names: Sequence[str], rows: Mapping[str, int]) -> None:
+def expect_rows(xs: Sequence[Float], names: Sequence[str], rows: Rows) -> None:
     """Raise InputError where an input asks an embedding for a row that it has not."""
     for x, name in zip(xs, names, strict=True):
-        if name in rows and ((x < 0) | (x >= rows[name])).any():
-            place = np.argwhere((x < 0) | (x >= rows[name]))[0].tolist()
+        if name in rows and (wrong := (rows[name] != _ANY) & ((x < 0) | (x >= rows[name]))).any():
+            place = np.argwhere(wrong)[0].tolist()
             raise InputError(
                 name,
-                expected=f"indices of 0 to {rows[name] - 1}",
+                expected=f"indices of 0 to {rows[name][tuple(place[1:])] - 1}",
                 found=f"{int(x[tuple(place)])} at {place}",
                 fix="look at how the indices are made",
             )

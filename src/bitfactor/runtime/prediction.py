@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitfactor.common.arrays import expect_channels, expect_image
+from bitfactor.common.checks import expect_that
 from bitfactor.common.errors import InputError, imported
 from bitfactor.common.result import Result
 from bitfactor.format import InputSpec, ModelFile
@@ -154,8 +155,12 @@ def _seen(image: PilImage) -> NDArray[np.uint8]:
     operations = imported("PIL.ImageOps", "predict", "cli")
     try:
         turned = operations.exif_transpose(image)
-        if turned.mode.startswith("I;16"):
+        sixteen = turned.mode.startswith("I;16") or (turned.mode == "I" and image.format in _OF_16_BITS)
+        if sixteen:
             return (np.asarray(turned) >> 8).astype(np.uint8)
+        expected, fix = "an image of 8 or 16 bits", 'scale it, and convert it to "L" or "RGB"'
+        found = f"one of mode {turned.mode}, of 32"
+        expect_that(turned.mode not in ("I", "F"), "image", expected=expected, found=found, fix=fix)
         return np.asarray(turned if turned.mode == "L" else turned.convert("RGB"), np.uint8)
     except (OSError, SyntaxError, ValueError) as error:  # of a damaged file, which Pillow reads late
         raise InputError(
@@ -163,7 +168,8 @@ def _seen(image: PilImage) -> NDArray[np.uint8]:
         ) from error
 
 
-_ARRANGEMENTS = ("flatten", "reshape", "permute", "rearrange")  # the same numbers, in another shape or order
+_OF_16_BITS = ("PNG", "PPM")  # files of which Pillow makes 32
+_ARRANGEMENTS = ("flatten", "reshape", "permute", "rearrange", "slice", "take")  # no number is another then
 
 
 def _probabilities(scores: NDArray[np.float32], model: ModelFile) -> NDArray[np.float32]:
@@ -189,12 +195,20 @@ def _probabilities(scores: NDArray[np.float32], model: ModelFile) -> NDArray[np.
 
 
 def gives_probabilities(model: ModelFile) -> bool:
-    """Return whether the first output is of probabilities already, from a softmax or sigmoid at its end."""
+    """Return whether the first output is of probabilities already.
+
+    It is where a softmax or sigmoid is at its end, or where its golden output is a distribution.
+    """
     nodes = {node.name: node for node in model.graph.nodes}
     last = nodes.get(model.graph.outputs[0])
     while last is not None and last.op in _ARRANGEMENTS:
         last = nodes.get(last.inputs[0])
-    return last is not None and last.op in ("softmax", "sigmoid")
+    known = last is not None and last.op in ("softmax", "sigmoid")
+    golden = model.golden_outputs[0].astype(np.float64)
+    return known or (golden.size > 1 and golden.min() >= 0 and abs(float(golden.sum()) - 1) < _CLOSE)
+
+
+_CLOSE = 1e-4
 
 
 def _ranked(probabilities: NDArray[np.float32], labels: tuple[str, ...], top: int) -> tuple[ClassScore, ...]:

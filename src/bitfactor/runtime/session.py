@@ -16,6 +16,7 @@ from bitfactor.format.graph import Graph
 from bitfactor.format.model import ModelFile
 from bitfactor.runtime.hub import located
 from bitfactor.runtime.inputs import (
+    Rows,
     array_of,
     by_name,
     checked_inputs,
@@ -137,9 +138,8 @@ class Session:
         self.input_shapes = (self.input_shape, *self.model.other_shapes)
         self.labels = self.model.labels
         self._looks_left = _LOOKS
-        self._rows = rows_of(self.model.graph)
-        self._runners: dict[Shapes, Runner] = {}
-        self._runner(tuple(value.shape for value in inputs))
+        self._plans: dict[Shapes, tuple[Runner, Rows]] = {}
+        self._plan(tuple(value.shape for value in inputs))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, such as one for another process, opens the file again."""
@@ -150,7 +150,7 @@ class Session:
 
         That is one output, or a tuple, list or dict of several. An input is float32, or of a type that
         float32 holds exactly; where the model takes integers or bool, it is that. Outputs are (N, ...), as in
-        torch; float32, or int32 and int8 where an output is a sum or signs. N may be 0.
+        torch, of float32, int64 or bool as there. N may be 0.
 
         Raises
         ------
@@ -222,8 +222,9 @@ class Session:
     def _run(self, *args: Any, **kwargs: Any) -> Outputs:
         given = self._given(by_name(self.input_names, args, kwargs))
         xs = checked_inputs(given, self.model.called.types, self._shapes(given))
-        expect_rows(xs, self.input_names, self._rows)
-        outputs = self._runner(tuple(x.shape[1:] for x in xs))(*xs)
+        run, rows = self._plan(tuple(x.shape[1:] for x in xs))
+        expect_rows(xs, self.input_names, rows)
+        outputs = run(*xs)
         expect_numbers(outputs, self.model.graph.outputs)
         return outputs
 
@@ -249,11 +250,16 @@ class Session:
                 raise InputError(where, expected=expected, found=found, fix="resize, or pad")
         return [[x.shape[1:]] for _, x in given]
 
-    def _runner(self, shapes: Shapes) -> Runner:
-        if shapes not in self._runners:
+    def _plan(self, shapes: Shapes) -> tuple[Runner, Rows]:
+        """Return what runs inputs of these shapes, and what they may be; the last few shapes are kept."""
+        found = self._plans.get(shapes)
+        if found is None:
             graph = self._graph(shapes)
-            self._runners[shapes] = runner(graph, self.isa, self.threads, self.precision, self._most_bytes)
-        return self._runners[shapes]
+            run = runner(graph, self.isa, self.threads, self.precision, self._most_bytes)
+            found = self._plans[shapes] = run, rows_of(graph)
+            for other in [*self._plans][:-_MOST_SIZES]:
+                self._plans.pop(other, None)
+        return found
 
     def _graph(self, shapes: Shapes) -> Graph:
         try:
@@ -285,7 +291,7 @@ class Session:
         if len(xs[0]) != 1:
             raise InputError("x", expected="one sample", found=str(len(xs[0])), fix="pass x[:1]")
         expect_that(runs >= 1, "runs", expected="1 or more", found=runs)
-        native = self._runner(tuple(x.shape[1:] for x in xs))
+        native, _ = self._plan(tuple(x.shape[1:] for x in xs))
         if not isinstance(native, NativeRunner):
             raise InputError("isa", expected="an instruction set", found=self.isa, fix="pass another isa")
         return native.profile(*xs, runs=runs)
@@ -304,7 +310,7 @@ class Session:
         shapes = tuple(value.shape for value in self.model.graph.inputs)
         integers = self.model.integer_outputs if self.precision == "integer" else ()
         run = (
-            self._runner(shapes)
+            self._plan(shapes)[0]
             if self.precision == "highest" or integers
             else runner(self.model.graph, self.isa, self.threads, most_bytes=self._most_bytes)
         )
@@ -338,6 +344,7 @@ def _converted_bytes(graph: Graph) -> int:
     return sum((64 if tensor.dtype == np.uint64 else 24) * tensor.size for tensor in tensors)
 
 
+_MOST_SIZES = 8  # each has its own weights in memory
 _LOOKS = 10  # the first input may be zeros that warm up
 
 

@@ -373,7 +373,8 @@ def _expect_own_directories(cells: Sequence[Cell]) -> None:
         expect_that(not apart, "study", expected=expected, found=" and ".join(dict.fromkeys(apart)), fix=fix)
         expected = f"names of directories of at most {_LONGEST} characters"
         found, fits = f"{cell.name[:60]}..., {len(cell.name)}", len(cell.name) <= _LONGEST
-        expect_that(fits, "study", expected=expected, found=found, fix="vary fewer options, or shorter values")
+        fix = "vary fewer options, or shorter values"
+        expect_that(fits, "study", expected=expected, found=found, fix=fix)
 
 
 _LONGEST = 255

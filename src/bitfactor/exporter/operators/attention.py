@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from string import ascii_uppercase
 from typing import Any
 
 import torch
@@ -153,18 +154,20 @@ def einsum(b: Builder, equation: str, operands: Sequence[View | Tensor], path: A
     return replace(x, dims=tuple(x.dims[left.index(c)] for c in output))
 
 
+_MOST_DOTS = 8  # dimensions that dots stand for
+
+
 def _letters(b: Builder, equation: str, operands: Sequence[View | Tensor]) -> tuple[list[str], str]:
     """Return the letters of each operand and of the result; dots stand for capital ones."""
     left, arrow, output = equation.replace(" ", "").partition("->")
-    inputs = left.split(",")
+    inputs, free = left.split(","), "".join(c for c in ascii_uppercase if c not in equation)[:_MOST_DOTS]
     most = 0
     for i, (own, x) in enumerate(zip(inputs, operands, strict=True)):
         count = len(x.shape) - len(own.replace("...", ""))
-        inputs[i], most = own.replace("...", "ABCDEFGH"[8 - count :]), max(most, count)
-    once = sorted(c for c in set("".join(inputs)) if c.islower() and "".join(inputs).count(c) == 1)
-    output = (
-        output.replace("...", "ABCDEFGH"[8 - most :]) if arrow else "ABCDEFGH"[8 - most :] + "".join(once)
-    )
+        inputs[i], most = own.replace("...", free[len(free) - count :]), max(most, count)
+    dots, named = free[len(free) - most :], set("".join(inputs)) - {*free}
+    once = sorted(c for c in named if "".join(inputs).count(c) == 1)
+    output = output.replace("...", dots) if arrow else dots + "".join(once)
     if any(len(set(own)) < len(own) for own in (*inputs, output)):
         raise b.refused("einsum whose operands have each letter once", equation, "use diagonal")
     return inputs, output

@@ -142,7 +142,8 @@ def expect_one_bit_or_real(b: Builder, weight: Tensor, groups: int) -> None:
     filters = weight.float().flatten(1)
     if filters.shape[1] < _ENOUGH or weight.shape[1] == 1 < groups or binary_weight(weight) is not None:
         return
-    counts = [len(row.unique()) for row in filters]
+    values = [row.unique() for row in filters]
+    counts = [len(one) if torch.equal(one, -one.flip(0)) else 1 for one in values]  # a blur has no negative
     if 2 < max(counts) <= _FEW:
         raise b.refused(
             "weights of 1 bit, or real numbers",

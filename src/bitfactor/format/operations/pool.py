@@ -128,10 +128,13 @@ class Softmax(Rows):
     onnx_attributes = {"axis": 1}
 
     def reference(self, node: Node, x: Float) -> Float:
-        """The exponentials over their sum; NaN where a difference is, which `exponential` would hide."""
+        """The exponentials over their sum; NaN where a difference is, which `exponential` would hide.
+
+        What is 87 or more below the largest, as a masked place is, has 0: its sign would count.
+        """
         with np.errstate(invalid="ignore"):  # of infinities
             apart = x - x.max(1, keepdims=True)
-        exponentials = exponential(apart)
+        exponentials = np.where(apart > -87, exponential(apart), np.float32(0))
         total = np.where(np.isnan(apart).any(1), np.float32(np.nan), np.float32(0))
         for c in range(x.shape[1]):
             total = total + exponentials[:, c]

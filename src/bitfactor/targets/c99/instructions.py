@@ -407,10 +407,11 @@ def _expect_known(layer: Layer) -> None:
     """Raise InputError where a layer holds what kernels.c has no function for."""
     first, *stages = layer.instructions
     several = int(first.arguments.get("maps", np.array(1)).item()) > 1
-    if several or first.kind not in ROWS or any(stage.kind not in STAGES for stage in stages):
+    unknown = [*[first.kind] * (first.kind not in ROWS), *(s.kind for s in stages if s.kind not in STAGES)]
+    if several or unknown:
         raise InputError(
             f"node {layer.names[0]!r}",
             expected="operations that the C form has",
-            found=", ".join(layer.operations),
+            found=", ".join(unknown) or f"{first.kind} over several maps",
             fix="run the file with bitfactor.runtime, or keep this part out of the network",
         )

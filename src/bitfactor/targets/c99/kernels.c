@@ -394,7 +394,7 @@ static void softmax(cell *row, const cell *pixel, int32_t channels)
     float most = pixel[0].f, total = 0, below = 0;
     for (int32_t c = 1; c < channels; c++) most = pixel[c].f > most ? pixel[c].f : most;
     for (int32_t c = 0; c < channels; c++) {
-        row[c].f = exponential(pixel[c].f - most);
+        row[c].f = pixel[c].f - most > -87.0f ? exponential(pixel[c].f - most) : 0.0f;  /* 0 where masked */
         total += row[c].f;
         below += pixel[c].f - most;
     }
