@@ -106,7 +106,8 @@ inline float sum_of_lanes(Simd::Float x) {
 
 // The softmax over the channels of P pixels; sums are in the order of the channels, those of the pixels side
 // by side, since each waits for the one before. They begin at 0, and at NaN where an input less the largest
-// is that, which the exponential would hide. What is 87 or more below the largest, as a masked place is, has 0.
+// is that, which the exponential would hide. What is 87 or more below the largest, as a masked place is, has
+// 0.
 template <int P>
 void softmax_pixels(const float* map, int channels, float* rows) {
     float sums[P] = {};
