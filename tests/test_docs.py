@@ -150,7 +150,7 @@ def test_the_rows_of_modern_train_with_all_its_parts_but_one(monkeypatch):
     trained = [command for command in parts.commands_of_modern() if command.startswith("bitfactor ablate")]
     given = [{name for name in parts.MODERN if f"--{name} {parts.MODERN[name]}" in row} for row in trained]
     whole = {*parts.MODERN}
-    assert given == [set(), whole, *(whole - {one} for one in parts.MODERN)]
+    assert given == [set(), whole, *(whole - {one} for one in parts.MODERN), {*parts.LEFT}]
     estimators = [row.count("--weight-estimator") for row in trained]
     assert estimators == [1] * len(trained), "the estimator of the baseline is said"
 

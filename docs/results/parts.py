@@ -3,13 +3,14 @@
 python docs/results/parts.py commands    # trains all, with $DATA, into runs/parts, and keeps the logs
 python docs/results/parts.py modern      # the same for the rows of `modern`
 python docs/results/parts.py times DIR   # times steps of all in turns, on one core, into parts/times.json
+python docs/results/parts.py times DIR modern    # of the baseline and `modern` alone
 python docs/results/parts.py             # writes the tables of the logs and times into parts.md
 """
 
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -61,7 +62,10 @@ MODERN = {
     "ema": "0.999",
 }
 """The parts that begin in `modern`: those that gain for certain with a free weight, and are cheap."""
-LONG = "--steps 7020 --warmup-epochs 1 --holdout validation --seeds 3"
+LONG, STEPS_OF_BASELINE = "--warmup-epochs 1 --holdout validation --seeds 3", 7020
+LEFT = {name: value for name, value in MODERN.items() if name != "ema"}
+"""What is left of them after the trainings without each."""
+EQUAL_TIME = "equal-time"
 OF_FREE_WEIGHTS = {"gradient-floor", "silent-decay", "freeze-flips"}
 CLIPPED = "--weight-estimator clipped"
 FIXED = {"weight-decay": f"{CLIPPED} --decayed {ALL}", "weight-transform": "--weight-estimator identity"}
@@ -88,19 +92,22 @@ def commands() -> Iterator[str]:
 
 
 def rows_of_modern() -> Iterator[tuple[str, list[str]]]:
-    """The names of its rows with their parts: the baseline, all parts, and all without each."""
+    """The names of its rows with their parts: the baseline, all, all without each, and what is left."""
     yield BASELINE, []
     yield "modern", [*MODERN]
     for left_out in MODERN:
         yield f"without-{left_out}", [part for part in MODERN if part != left_out]
+    yield EQUAL_TIME, [*LEFT]
 
 
 def commands_of_modern() -> Iterator[str]:
+    ratio = read_times().get("none", {}).get("modern", 1.0)
     for name, parts in rows_of_modern():
         options = " ".join(f"--{part} {MODERN[part]}" for part in parts)
         estimator = "" if "weight-estimator" in parts else CLIPPED
-        recipe = f"bitfactor ablate {RECIPE} {NETWORK} {LONG} --latent none --learning-rate 0.004"
-        row = " ".join(f"{recipe} {estimator} {options}".split())
+        steps = round(STEPS_OF_BASELINE / ratio) if name == EQUAL_TIME else STEPS_OF_BASELINE
+        recipe = f"bitfactor ablate {RECIPE} {NETWORK} --steps {steps} {LONG} --latent none"
+        row = " ".join(f"{recipe} --learning-rate 0.004 {estimator} {options}".split())
         yield f'{row} --data "$DATA" --out runs/parts/modern-{name}'
         kept = f"docs/results/parts/modern-{name}.parquet"
         yield f"bitfactor report runs/parts/modern-{name} --format parquet -o {kept}"
@@ -116,7 +123,8 @@ def table_of_modern(folder: Path = LOGS) -> str:
     for name, values in rows.items():
         others = [rows.get(other) if other != name else None for other in (BASELINE, "modern")]
         apart = [str(pooled.apart(values, other)[0]) if pooled and other else "" for other in others]
-        title = {BASELINE: "none of them", "modern": "all"}.get(name, f"`--{name.removeprefix('without-')}`")
+        known = {BASELINE: "none of them", "modern": "all", EQUAL_TIME: "what is left, at equal time"}
+        title = known.get(name, f"`--{name.removeprefix('without-')}`")
         words = f"all without {title}" if name.startswith("without-") else title
         log = f"[{sample(list(values.values()))}](parts/modern-{name}.parquet)"
         lines.append(f"| {words} | {log} | " + " | ".join(apart) + " |")
@@ -126,7 +134,7 @@ def table_of_modern(folder: Path = LOGS) -> str:
 TURNS, STEPS = 7, 8
 
 
-def times(data: Path) -> dict[str, dict[str, float]]:
+def times(data: Path, only: Collection[str] = ()) -> dict[str, dict[str, float]]:
     """Return what a step takes over the baseline's, by latent and part: medians over turns."""
     torch.set_num_threads(1)
     known = {
@@ -136,6 +144,9 @@ def times(data: Path) -> dict[str, dict[str, float]]:
         if latent == "none" or option not in OF_FREE_WEIGHTS
         for value in values
     }
+    left = {name.replace("-", "_"): value_of(value) for name, value in LEFT.items()}
+    known["none", "modern"] = known["none", BASELINE] | left
+    known = {name: options for name, options in known.items() if not only or name[1] in (BASELINE, *only)}
     experiments = {
         part: prepare(with_options(recipe_named(RECIPE), options), data, "cpu")
         for part, options in known.items()
@@ -226,7 +237,8 @@ def main() -> None:
     if sys.argv[1:] in (["commands"], ["modern"]):
         print(*(commands() if sys.argv[1] == "commands" else commands_of_modern()), sep="\n")
     elif sys.argv[1:2] == ["times"]:
-        ratios = times(Path(sys.argv[2]))
+        measured = times(Path(sys.argv[2]), sys.argv[3:])
+        ratios = {latent: {**read_times().get(latent, {}), **of} for latent, of in measured.items()}
         write_json(TIMES, {"machine": cpu_name(), "torch": torch.__version__, "ratios": ratios})
     else:
         found = table({latent: read(latent) for latent in RATES}, read_times())
