@@ -220,7 +220,7 @@ OPERATIONS = {
         F.cosine_similarity(x, x.flip(1)) + F.pairwise_distance(x, x.roll(1, 3)).mean((1, 2))[:, None, None]
     ),
     "einsum of capitals": lambda x: torch.einsum("n...H,HK->n...K", x.transpose(1, 3), MATRIX),
-    "einsum without a result": lambda x: torch.einsum("n...H,HA", x.transpose(1, 3), MATRIX),
+    "einsum without a result": lambda x: torch.einsum("...H,HA", x.transpose(1, 3), MATRIX),
     "einsum of three": lambda x: torch.einsum("n...i, n...j, ik -> n...k", sequence(x), sequence(x), MATRIX),
     "bilinear layer": lambda x: F.bilinear(sequence(x), sequence(x), drawn(3, CHANNELS, CHANNELS), drawn(3)),
     "local response": lambda x: F.local_response_norm(x, 3),

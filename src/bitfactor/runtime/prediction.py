@@ -205,7 +205,8 @@ def gives_probabilities(model: ModelFile) -> bool:
         last = nodes.get(last.inputs[0])
     known = last is not None and last.op in ("softmax", "sigmoid")
     golden = model.golden_outputs[0].astype(np.float64)
-    return known or (golden.size > 1 and golden.min() >= 0 and abs(float(golden.sum()) - 1) < _CLOSE)
+    whole = golden.size > 1 and golden.min() >= 0 and abs(float(golden.sum()) - 1) < _CLOSE
+    return known or bool(whole)
 
 
 _CLOSE = 1e-4

@@ -144,7 +144,7 @@ class Run:
         """Record the settings and the data, or check that a run begun before has the same.
 
         What a run of an earlier version did not record was as `newer` says, see `Recipe.defaults`.
-        `source` is the run whose weights it starts from, `beside` are those that it will be compared with,
+        `source` is the run whose weights it starts from, `beside` are those that it will be compared with.
         `teacher` is the digest of its teacher's weights. A directory without a checkpoint holds no run yet:
         what a refused command left is replaced.
         """
