@@ -115,9 +115,7 @@ def test_summary_of_a_network_without_a_recipe(file, capsys):
 
 def test_a_function_that_returns_no_recipe_is_named(monkeypatch):
     monkeypatch.setitem(RECIPES, "mine", lambda: None)
-    with pytest.raises(
-        InputError, match=r"mine: expected a bitfactor\.Recipe, found NoneType; let the"
-    ):
+    with pytest.raises(InputError, match=r"mine: expected a bitfactor\.Recipe, found NoneType; let the"):
         recipe_named("mine")
 
 

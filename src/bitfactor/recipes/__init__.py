@@ -70,7 +70,8 @@ def recipe_named(name: str) -> Recipe:
     expected, fix = "a bitfactor.Recipe", "let the function that is registered return one"
     made = isinstance(found, Recipe)
     expect_that(made, f"recipe {name}", expected=expected, found=type(found).__name__, fix=fix)
-    return replace(found, name=name)
+    recipe: Recipe = replace(found, name=name)
+    return recipe
 
 
 @checked

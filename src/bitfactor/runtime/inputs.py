@@ -91,7 +91,8 @@ Rows = Mapping[str, NDArray[np.int64]]
 
 def rows_of(graph: Graph) -> Rows:
     """Return input -> of each of its numbers, how many rows the embeddings have that take it; the fewest."""
-    nodes, shapes = ({one.name: one for one in some} for some in (graph.nodes, graph.inputs))
+    nodes = {node.name: node for node in graph.nodes}
+    shapes = {value.name: value.shape for value in graph.inputs}
     rows: dict[str, NDArray[np.int64]] = {}
     for node in graph.nodes:
         if node.op != "embedding":
@@ -101,7 +102,7 @@ def rows_of(graph: Graph) -> Rows:
             moves.append(nodes[name])
             name = nodes[name].inputs[0]
         if name in shapes:
-            shape = shapes[name].shape
+            shape = shapes[name]
             places: NDArray[Any] = np.arange(math.prod(shape)).reshape(1, *shape)
             for move in reversed(moves):
                 places = OPERATIONS[move.op].reference(move, places)

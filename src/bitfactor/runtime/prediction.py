@@ -155,7 +155,9 @@ def _seen(image: PilImage) -> NDArray[np.uint8]:
     operations = imported("PIL.ImageOps", "predict", "cli")
     try:
         turned = operations.exif_transpose(image)
-        sixteen = turned.mode.startswith("I;16") or (turned.mode == "I" and image.format in _OF_16_BITS)
+        sixteen = turned.mode.startswith("I;16") or (
+            turned.mode == "I" and getattr(image, "format", "") in _OF_16_BITS
+        )
         if sixteen:
             return (np.asarray(turned) >> 8).astype(np.uint8)
         expected, fix = "an image of 8 or 16 bits", 'scale it, and convert it to "L" or "RGB"'
