@@ -173,7 +173,8 @@ class Run:
             begun["from"] = self.record().get("from", source)
             document["from"] = begun["from"] if source is None else source
             taught = self.record().get("teacher") or teacher
-            same = {"settings.optimization.teacher"} if teacher == self.record().get("teacher") != "" else set()
+            known = teacher and teacher == self.record().get("teacher")
+            same = {"settings.optimization.teacher"} if known else set()
             difference = _first_difference(begun, document, newer or {}, same)
             expected = "a new directory, or one with a run of the same settings"
             found, fix = f"a run with {difference}", "name the same, or choose another --out"
